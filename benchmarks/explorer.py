@@ -139,7 +139,7 @@ def interaction(page: Any, kind: str, round: int) -> float:
     return float(
         page.evaluate(
             """async ({ kind, round }) => {
-              const { store } = await import("/store.js");
+              const { store } = await import("/state/store.js");
               const last = store.trace.tokens.length - 1;
               const { n_head, n_layer } = store.config;
               const head = kind === "effect" ? 0 : 1;
@@ -229,7 +229,7 @@ def measured(name: str, tokens: int, rounds: int) -> dict[str, Figures]:
             if round == 0:
                 for what, (kind, state) in INTERACTIONS.items():
                     page.evaluate(
-                        "async (state) => { const { store } = await import('/store.js');"
+                        "async (state) => { const { store } = await import('/state/store.js');"
                         "store.set(state); await shown(); }",
                         {"edits": [], "play": None} | state,
                     )

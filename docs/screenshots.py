@@ -114,7 +114,7 @@ def animate(browser: Any, url: str, out: Path) -> None:
 
     page = Visit(browser, url, viewport={"width": 1100, "height": 800})
     page.open(TEXT, view="block", layer=6, head=5, welcome="false", play=0, wide="true")
-    frames = page.js("module.framesOf(store.trace.tokens.length)", module="player.js")
+    frames = page.js("module.framesOf(store.trace.tokens.length)", module="block/player.js")
     area = page.page.locator("#sheet").bounding_box()
     pictures, lasts = [], []
     for number, frame in enumerate(frames):

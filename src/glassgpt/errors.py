@@ -53,7 +53,7 @@ class QueueFullError(UserError):
 
 
 def iconv_advice(path: object = None) -> str:
-    """What to type for a text that is not UTF-8: for a file, or for what comes through a pipe."""
+    """What to type for a text that is not UTF-8: for a file, or for text from a pipe."""
     if path is None:
         return "If it is Latin-1, convert it first: iconv -f LATIN1 -t UTF-8"
     return f"If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(str(path))} > utf8.txt"

@@ -54,7 +54,7 @@ def random_bytes(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="session")
 def random_words(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A small BPE vocabulary, a head of its own, an odd context, attention as in Mistral's GPT-2s."""
+    """A small BPE vocabulary, an untied head, an odd context, attention as in Mistral's GPT-2s."""
     folder = tmp_path_factory.mktemp("vocabulary")
     (folder / "text.txt").write_text("".join(texts.FILES.values()) * 3, "utf-8")
     tokenizer = Tokenizer.train([folder / "text.txt"], vocab_size=420)
@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """`glassgpt eval ...` in this process, with a cache of its own: exit code, stdout, stderr."""
+    """`glassgpt eval ...` in this process, with its own cache: exit code, stdout, stderr."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def call(*words: str | Path) -> tuple[int, str, str]:

@@ -1,6 +1,6 @@
 """The protocols once more, slowly and plainly: `transformers`, one forward pass for every window.
 
-Nothing of `glassgpt.evaluate` is used here but what undoes a corpus's tokens, which has tests of its own.
+Of `glassgpt.evaluate` only the detokenizers are used here, which have their own tests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Plain:
         return before if before else [self.tokenizer.eot_id], after
 
     def continuation(self, context: str, continuation: str) -> tuple[list[float], list[bool]]:
-        """Each token of the continuation: its log-probability, and whether it was the likeliest."""
+        """Each token of the continuation: its log-probability, and whether it was the most likely."""
         before, after = self.pair(context, continuation)
         logprobs, greedy = [], []
         full = before + after
@@ -175,21 +175,21 @@ def harness(plain: Plain, files: dict[str, str]) -> dict[str, float]:
             False,
         ),
     }
-    for name, (file, score, normalised) in tasks.items():
-        right, right_normalised = [], []
+    for name, (file, score, normalized) in tasks.items():
+        right, right_normalized = [], []
         for line in files[file].splitlines():
             record = json.loads(line)
             totals = score(plain, record) if score is hellaswag else score(record)
             gold = record["label"] if "label" in record else record["gold"]
             right.append(totals.index(max(totals)) == gold)
-            if normalised:
+            if normalized:
                 choices = record["endings"] if "endings" in record else record["choices"]
                 choices = [re.sub(r"\[.*?\]", "", choice).replace("  ", " ") for choice in choices]
                 per = [total / len(choice) for total, choice in zip(totals, choices, strict=True)]
-                right_normalised.append(per.index(max(per)) == gold)
+                right_normalized.append(per.index(max(per)) == gold)
         figures[f"{name}.acc"] = sum(right) / len(right)
-        if normalised:
-            figures[f"{name}.acc_norm"] = sum(right_normalised) / len(right)
+        if normalized:
+            figures[f"{name}.acc_norm"] = sum(right_normalized) / len(right)
     return figures | wikitext(plain, files["wikitext-2-raw.test"])
 
 

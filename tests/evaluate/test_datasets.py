@@ -1,4 +1,4 @@
-"""Files that are there, packed, missing or altered; and the hub, for which a small one stands in."""
+"""Files that are present, compressed, missing or altered; and a small substitute for the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of generated texts, beside values worked out by hand."""
+"""Metrics of generated texts, compared with values worked out by hand."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_distinct_and_repetition() -> None:
 
 def test_self_bleu_is_high_for_copies_and_low_for_strangers() -> None:
     assert self_bleu([ROSES, ROSES, ROSES]) == pytest.approx(100)
-    # Each is scored beside the other; both have 6 words, and the precisions are the same both ways.
+    # Each is scored against the other; both have 6 words, and the precisions are the same both ways.
     assert self_bleu([OTHER, ROSES]) == pytest.approx(bleu([OTHER], [[ROSES]]))
     assert self_bleu([ROSES, "dogs bark loudly every single night"]) < 10
 

@@ -1,4 +1,5 @@
-"""Our model class for lm-evaluation-harness beside its own `hf`, on the same weights, request by request."""
+"""Our model class for lm-evaluation-harness compared with its `hf`, on the same weights, request by
+request."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def assert_equal(ours: list[tuple[float, bool]], hf: list[tuple[float, bool]]) -
 
 
 def greedy_continuations(hf: HFLM, contexts: list[str]) -> list[tuple[str, str]]:
-    """Continuations that are their own likeliest ones, for flags that are not all false."""
+    """Continuations that are the most likely ones, for flags that are not all false."""
     options = {"until": [], "max_gen_toks": 3}
     found = hf.generate_until(asked("generate_until", *((c, options) for c in contexts)), disable_tqdm=True)
     return list(zip(contexts, found, strict=True))
@@ -175,7 +176,7 @@ def test_mistakes_are_one_line_errors(both) -> None:
 
 
 def test_what_hf_refuses_has_an_answer(both) -> None:
-    """An ending longer than the context is scored in windows; blanks alone are no context."""
+    """An ending longer than the context is scored in windows; blanks alone are not a context."""
     ours, _ = both
     (long,) = ours.loglikelihood(asked("loglikelihood", ("The cook", " " + STORY)), disable_tqdm=True)
     assert long[0] < -100
@@ -228,7 +229,7 @@ def test_shipped_model_on_real_documents(shipped, shared) -> None:
 
 @pytest.fixture
 def own_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two tasks of our own in the form of lm_eval, with their data beside them."""
+    """Two of our own tasks in lm_eval's format, next to their data."""
     folder = tmp_path / "own"
     folder.mkdir()
     rows = [

@@ -142,11 +142,11 @@ class Visit:
             quiet = 0 if self.asked else quiet + 1
         return self
 
-    def js(self, expression: str, argument: Any = None, module: str = "store.js") -> Any:
+    def js(self, expression: str, argument: Any = None, module: str = "state/store.js") -> Any:
         """A value of the page; `store` and `api` are the page's own, and so is the module of that name."""
-        self._import("store.js", "api.js", module)
+        self._import("state/store.js", "state/api.js", module)
         return self.page.evaluate(
-            "async (given) => { const { 'store.js': { store }, 'api.js': { api }, "
+            "async (given) => { const { 'state/store.js': { store }, 'state/api.js': { api }, "
             f"'{module}': module }} = globalThis.modules; return await ({expression}); }}",
             argument,
         )
@@ -170,7 +170,7 @@ class Visit:
                 if attempt == 4 or "garbage collected" not in str(error):
                     raise
 
-    def until(self, expression: str, argument: Any = None, module: str = "store.js") -> Any:
+    def until(self, expression: str, argument: Any = None, module: str = "state/store.js") -> Any:
         """The first value that is something. (Playwright's own waiting uses eval, which the page forbids.)"""
         return until(lambda: self.js(expression, argument, module), expression)
 

@@ -24,7 +24,7 @@ def test_every_panel_has_its_numbers(variant: str) -> None:
     assert client.get("/tally")["total"] == gpt.config.n_parameters
     weights = array(client.get(f"{path}/patterns", layer=1)["attn.weights"])
     np.testing.assert_allclose(weights / 255, trace.attention[1], atol=2e-3)
-    for panel in "telling", "embedding", "lens", "final", "next":
+    for panel in "salient-heads", "embedding", "lens", "final", "next":
         assert client.get(f"{path}/{panel}", position=5)
     for panel in "neurons", "mlp":
         assert client.get(f"{path}/{panel}", layer=1, position=5)

@@ -446,11 +446,11 @@ def test_the_final_vector_comes_with_the_rows_of_the_likeliest_tokens(client: Cl
 def test_a_text_says_which_head_shows_most(client: Client, gpt: GPT) -> None:
     body = client.trace()
     last = len(body["tokens"]) - 1
-    assert body["telling"] is not None
-    assert body["telling"] == client.get(f"/trace/{body['id']}/telling", position=last)["best"]
+    assert body["salient_head"] is not None
+    assert body["salient_head"] == client.get(f"/trace/{body['id']}/salient-heads", position=last)["best"]
     one = client.post("/trace", text="A")
-    assert one["telling"] is None  # nothing to look back at
-    assert "telling" not in client.post(f"/trace/{body['id']}/append", token=3)
+    assert one["salient_head"] is None  # nothing to look back at
+    assert "salient_head" not in client.post(f"/trace/{body['id']}/append", token=3)
 
 
 def test_some_columns_of_an_edited_lens(client: Client, gpt: GPT) -> None:
@@ -484,7 +484,7 @@ def test_the_opening_head_is_never_forgotten(gpt: GPT) -> None:
     """Not even when the activations it was found in are: a reload opens the same head."""
     client = Client(make_app(gpt))
     first = client.trace()
-    assert first["telling"] is not None
+    assert first["salient_head"] is not None
     for text in (
         "One more text to read",
         "Another text of some words",
@@ -492,13 +492,13 @@ def test_the_opening_head_is_never_forgotten(gpt: GPT) -> None:
         "The fourth",
     ):
         client.trace(text)
-    assert client.trace()["telling"] == first["telling"]
+    assert client.trace()["salient_head"] == first["salient_head"]
     # A text that has grown by a token is opened like the same text typed at once.
     token = client.trace(TEXT + " must")["tokens"][-1]["id"]
     whole = [each["id"] for each in client.trace(TEXT)["tokens"]] + [token]
     client.post(f"/trace/{first['id']}/append", token=token)
-    grown = client.post("/trace", ids=whole)["telling"]
-    at_once = Client(make_app(gpt)).post("/trace", ids=whole)["telling"]
+    grown = client.post("/trace", ids=whole)["salient_head"]
+    at_once = Client(make_app(gpt)).post("/trace", ids=whole)["salient_head"]
     assert [grown["layer"], grown["head"]] == [at_once["layer"], at_once["head"]]
 
 

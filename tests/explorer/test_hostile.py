@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassgpt.explorer.app import MAX_BODY_BYTES, make_app
+from glassgpt.explorer.compute_queue import ComputeQueue
 from glassgpt.explorer.routes.generate import MAX_GENERATIONS, generate
 from glassgpt.explorer.schemas import GenerateRequest
-from glassgpt.explorer.worker import Worker
 from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.http.middleware import SecurityMiddleware, same_origin
@@ -314,21 +314,21 @@ def test_a_full_queue_rejects_requests() -> None:
     done: list[int] = []
     refused: list[int] = []
 
-    async def ask(worker: Worker, gate: threading.Event, number: int) -> None:
+    async def ask(queue: ComputeQueue, gate: threading.Event, number: int) -> None:
         try:
-            await worker.run(lambda: (gate.wait(60), done.append(number)))
+            await queue.run(lambda: (gate.wait(60), done.append(number)))
         except ApiError as error:
             refused.append(error.status_code)
 
     async def crowd() -> None:
-        worker, gate = Worker(max_queue=3), threading.Event()
+        queue, gate = ComputeQueue(max_queue=3), threading.Event()
         async with anyio.create_task_group() as group:
             for number in range(9):
-                group.start_soon(ask, worker, gate, number)
+                group.start_soon(ask, queue, gate, number)
             while len(refused) < 5:
                 await anyio.sleep(0.01)
             gate.set()
-        await ask(worker, gate, 99)  # and then there is room again
+        await ask(queue, gate, 99)  # and then there is room again
 
     anyio.run(crowd)
     assert refused == [503] * 5
@@ -372,7 +372,7 @@ def test_no_json_breaks_the_server(client: Client, path: str, body: Any) -> None
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     part=st.sampled_from(
-        "head mlp patterns next lens scores neurons final embedding telling nothing".split()
+        "head mlp patterns next lens scores neurons final embedding salient-heads nothing".split()
     ),
     query=st.dictionaries(
         st.sampled_from(["layer", "head", "position", "token", "x"]),

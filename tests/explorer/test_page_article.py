@@ -237,7 +237,7 @@ def test_the_edits_of_a_text_with_special_tokens(visit: Begin, address: str) -> 
             "spans": [{"start": a, "end": b, "ids": [7]} for a, b in spans],
             "typed": typed,
         }
-        found = page.js("module.edited(given.before, given.spans, given.typed)", given, "prompt.js")
+        found = page.js("module.edited(given.before, given.spans, given.typed)", given, "text/prompt.js")
         return found["text"], [[span["start"], span["end"]] for span in found["spans"]]
 
     assert after("ab<x>cd", [[2, 5]], "aab<x>cd") == ("aab<x>cd", [[3, 6]])

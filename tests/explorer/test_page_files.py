@@ -48,6 +48,11 @@ def test_the_page_is_small() -> None:
     assert long == []
 
 
+def test_folders_are_small() -> None:
+    for folder in {path.parent for path in FILES}:
+        assert sum(path.is_file() for path in folder.iterdir()) <= 12, folder
+
+
 def test_it_names_no_other_place() -> None:
     for path in FILES:
         named = set(re.findall(r"(?:https?:)?//[\w-]+\.[\w./-]+", code(path.read_text("utf-8"))))

@@ -168,7 +168,9 @@ def test_the_cache_player_counts_real_bytes(visit: Begin, gpt: GPT) -> None:
 
 def test_multiplications_are_those_of_the_shape(visit: Begin, gpt: GPT) -> None:
     page = visit().open(view="cache")
-    found = page.js("[0, 4].map((from) => module.multiplications(store.config, from, 5))", module="cost.js")
+    found = page.js(
+        "[0, 4].map((from) => module.multiplications(store.config, from, 5))", module="views/cost.js"
+    )
     c = gpt.config
     matrices = sum(line.count for line in tally(c).block() if len(line.shape) == 2)
 

@@ -83,7 +83,7 @@ def test_the_pages_sampler_is_the_packages_sampler(tmp_path: Path) -> None:
         [node, "--test", str(Path(__file__).with_name("sampling.test.mjs"))],
         env={
             **os.environ,
-            "SAMPLING": (PAGE / "sampling.js").as_uri(),
+            "SAMPLING": (PAGE / "next" / "sampling.js").as_uri(),
             "CASES": str(tmp_path / "cases.json"),
         },
         capture_output=True,

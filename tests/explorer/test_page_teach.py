@@ -40,7 +40,7 @@ def test_the_block_plays_step_by_step(visit: Begin, gpt: GPT) -> None:
     assert page.js(bottom) <= 900  # the table of scores is seen without scrolling
     page.press(".")
     assert page.js(bottom) <= 900
-    frames = page.js("module.framesOf(given)", n, "player.js")
+    frames = page.js("module.framesOf(given)", n, "block/player.js")
     assert [f["stage"] for f in frames if f["stage"] == "dots"] == ["dots"] * n
     filled = (
         "[...document.querySelectorAll('glass-scores [role=row]')]"
@@ -84,7 +84,7 @@ def test_scores_of_all_pairs_in_three_stages(visit: Begin, gpt: GPT) -> None:
         "if (!found) return null; const scaled = module.rowsOf(found['attn.scaled']);"
         "return [module.rowsOf(found['attn.scores']), scaled, module.softmaxRows(scaled, true),"
         " module.softmaxRows(scaled, false)]; })()",
-        module="stages.js",
+        module="block/stages.js",
     )
     scores, scaled, weights, square = (np.float32(each) for each in shown)
     assert np.array_equal(scores, trace["h.1.attn.scores"][2])
@@ -163,7 +163,7 @@ def lit_in_sight(page: Visit, step: int, bottom: str, title: str) -> None:
         "const { top, height } = part.getBoundingClientRect();"
         f"return top >= -1 && top < {bottom} && height > 10; }})()"
     )
-    assert page.until(lit, step, "tour-steps.js"), title
+    assert page.until(lit, step, "tour/tour-steps.js"), title
 
 
 def test_the_tour_shows_what_it_says(visit: Begin, gpt: GPT) -> None:
@@ -370,7 +370,7 @@ def test_lens_cells_open_and_words_are_pinned(visit: Begin, gpt: GPT) -> None:
 def test_the_page_opens_at_the_head_that_shows_most(visit: Begin) -> None:
     page = visit()
     page.goto(page.url + "#text=" + quote(TEXT))
-    best = page.js("store.trace.telling")
+    best = page.js("store.trace.salient_head")
     assert best["share"] > 0
     assert (page.state()["layer"], page.state()["head"]) == (best["layer"], best["head"])
     said = f"block {best['layer']}, head {best['head']}"
@@ -388,12 +388,12 @@ def test_the_page_opens_at_the_head_that_shows_most(visit: Begin) -> None:
     assert (part.state()["layer"], part.state()["head"]) == (1, 0)
     # Another example opens its own.
     part.page.locator("#examples").select_option("1")
-    part.until("store.trace.telling && store.isAtTelling && store.trace.tokens.length > 12")
+    part.until("store.trace.salient_head && store.isAtSalientHead && store.trace.tokens.length > 12")
     # So does the same, when a lesson's button opens it again.
     part.js("store.set({ layer: 0, head: 0 })")
-    assert not part.js("store.isAtTelling")
-    part.js("module.openExample(module.knownExamples().examples[1])", module="examples.js")
-    assert part.js("store.isAtTelling")
+    assert not part.js("store.isAtSalientHead")
+    part.js("module.openExample(module.knownExamples().examples[1])", module="text/examples.js")
+    assert part.js("store.isAtSalientHead")
 
 
 def test_nothing_of_an_example_stays_in_the_next(visit: Begin) -> None:
@@ -401,7 +401,7 @@ def test_nothing_of_an_example_stays_in_the_next(visit: Begin) -> None:
     page.page.locator("#examples").select_option("7")
     page.until("store.get().temperature === 0.8 && store.trace.tokens.length === 1")
     page.page.locator("#examples").select_option("6")
-    page.until("store.trace.text.startsWith('Guten Tag') && store.isAtTelling")
+    page.until("store.trace.text.startsWith('Guten Tag') && store.isAtSalientHead")
     assert page.state()["temperature"] == 1
     assert page.state()["topK"] == 0
     # A word of many bytes is written as a word.
@@ -423,7 +423,7 @@ def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> N
         "return Array.from({ length: n }, (_, row) => Array.from({ length: n }, (_, column) =>"
         "[...context.getImageData(at(thumb.offsetLeft, column), at(thumb.offsetTop, row), 1, 1).data])); })()"
     )
-    shades = page.js("module.shades('attention').map(({ rgb }) => rgb)", module="draw.js")
+    shades = page.js("module.shades('attention').map(({ rgb }) => rgb)", module="draw/draw.js")
     for query in range(len(weights)):
         for key in range(len(weights)):
             level = round(float(np.sqrt(255 * weights[query, key])))
@@ -433,7 +433,7 @@ def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> N
         "(() => { const image = new ImageData(2, 2);"
         "const bytes = new Uint8Array([255, 0, 0, 0, 0, 255, 0, 0, 64, 64, 128, 0, 16, 16, 16, 208]);"
         "module.drawMatrix(image, { left: 0, top: 0, size: 2 }, bytes, 4); return [...image.data]; })()",
-        module="thumbnails.js",
+        module="heads/thumbnails.js",
     )
     level = lambda *bytes: round(sum(round(float(np.sqrt(255 * b))) for b in bytes) / len(bytes))  # noqa: E731
     assert averaged[:4] == [*shades[level(255, 0, 255)], 255]
@@ -482,7 +482,7 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
         "(() => { const n = store.trace.tokens.length;"
         "const all = api.peek(`/trace/${store.trace.id}/patterns?layer=2`)['attn.weights'].data;"
         "return [...module.withoutFirst(all.subarray(3 * n * n, 4 * n * n), n)].slice(-n); })()",
-        module="pattern.js",
+        module="heads/pattern.js",
     )
     row = trace.attention[2, 3][-1].copy()
     row[0] = 0
@@ -711,17 +711,19 @@ def test_formulas_are_right(visit: Begin) -> None:
     """e is raised to the scores, biases are added, and an index may stand in an exponent."""
     page = visit().open(TEXT, layer=1, play=12)
     frames = "[...given].map((formula) => module.math(formula).innerHTML)"
-    assert page.js(frames, ["e^{s_j}"], "math.js") == ["<i>e</i><sup><i>s</i><sub>j</sub></sup>"]
+    assert page.js(frames, ["e^{s_j}"], "draw/math.js") == ["<i>e</i><sup><i>s</i><sub>j</sub></sup>"]
     says = page.js(
         "Object.fromEntries(Object.entries(module.STAGES).map(([k, v]) => [k, v.formula + v.says]))",
-        module="player.js",
+        module="block/player.js",
     )
     assert "e is raised to each score" in says["softmax"]
     assert all(f"b_{letter}" in says["qkv"] for letter in "qkv")
     assert "learned g" in says["read"]
     # At the last token nothing is struck out, and the player says so; in the middle it counts.
     stage = page.js(
-        "module.framesOf(store.trace.tokens.length).findIndex((f) => f.stage === 'mask')", None, "player.js"
+        "module.framesOf(store.trace.tokens.length).findIndex((f) => f.stage === 'mask')",
+        None,
+        "block/player.js",
     )
     page.js("store.set({ play: given, token: -1 })", stage)
     page.painted()

@@ -14,7 +14,7 @@ from glassgpt.music import PerformanceTokenizer
 from glassgpt.tokenizer import EventTokenizer
 from tests.music.test_prepare import piece
 
-MODULE = Path(__file__).resolve().parents[2] / "src/glassgpt/explorer/page/music-events.js"
+MODULE = Path(__file__).resolve().parents[2] / "src/glassgpt/explorer/page/music/music-events.js"
 SCRIPT = """
 const { notesOf } = await import(process.argv[1]);
 let input = "";

@@ -47,7 +47,7 @@ NASTY = [
 
 
 def attack(root: str, examples: int, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run schemathesis with so many random cases for each endpoint."""
+    """Run schemathesis with this number of random cases for each endpoint."""
     program = Path(sys.executable).with_name("st")
     words = [
         str(program), "run", f"{root}/openapi.json", "--max-examples", str(examples), "--continue-on-failure",
@@ -68,7 +68,7 @@ def mutate(rng: random.Random, body: bytes) -> bytes:
 
 
 def send_mutations(root: str, count: int, seed: int = 0) -> Counter[int]:
-    """The statuses of so many mutated requests; raises if one is not as documented."""
+    """The statuses of `count` mutated requests; raises if one is not as documented."""
     rng = random.Random(seed)
     statuses: Counter[int] = Counter()
     for number in range(count):

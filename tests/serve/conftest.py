@@ -81,7 +81,7 @@ def exchange(connection: socket.socket, sent: bytes) -> bytes:
     received = b""
     with suppress(ConnectionError):
         connection.sendall(sent)
-        with suppress(OSError):  # not connected any more
+        with suppress(OSError):  # not connected anymore
             connection.shutdown(socket.SHUT_WR)
         while part := connection.recv(1 << 16):
             received += part

@@ -1,4 +1,4 @@
-"""Other people's clients, unmodified, in an environment of their own: `make test-clients` installs it."""
+"""Other people's clients, unmodified, in a separate environment: `make test-clients` installs it."""
 
 from __future__ import annotations
 

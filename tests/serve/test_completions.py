@@ -385,7 +385,8 @@ def test_text_that_follows_a_pattern(client: TestClient) -> None:
 
 
 def test_a_suffix_chooses_among_guesses(client: TestClient, gpt: GPT) -> None:
-    """Those are returned after which it is likeliest: checked against all guesses, scored one by one."""
+    """The guesses after which it is most likely are returned: checked against all guesses, scored one by
+    one."""
     body = {"prompt": "Once upon a time there was a", "max_tokens": 3, "seed": 5}
     suffix = " in the forest. They were very happy."
     after = gpt.encode(suffix)

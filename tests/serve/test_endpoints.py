@@ -246,7 +246,7 @@ def loader(gpt: GPT) -> Loaded:
 
 
 def make_pool(loader: Any, names: str, models: float | None) -> ModelPool:
-    """A pool with memory for so many models."""
+    """A pool with memory for this number of models."""
     specs = [ModelSpec(name, Path(name)) for name in names]
     return ModelPool(
         specs, loader, max_batch_size=1, max_memory=None if models is None else int(models * size(loader.gpt))
@@ -259,7 +259,7 @@ def size(gpt: GPT) -> int:
 
 @contextmanager
 def pool_client(gpts: dict[str, GPT], models: float, **settings: Any) -> Iterator[TestClient]:
-    """A client of an app with several models, and memory for so many of them."""
+    """A client of an app with several models, and memory for this number of them."""
     specs = [ModelSpec(name, Path(str(i))) for i, name in enumerate(gpts)]
     loaded = list(gpts.values())
     memory = int(models * size(loaded[0]))

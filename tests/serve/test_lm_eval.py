@@ -58,7 +58,7 @@ def test_it_finds_the_server_s_tokenizer(remote: Any, gpt: GPT) -> None:
 def test_loglikelihood(remote: Any, local: GlassGPTLM) -> None:
     options = {"until": [], "max_gen_toks": 3}
     contexts = [context for context, _ in PAIRS[:6] if context]
-    # Continuations that are their own likeliest ones, for flags that are not all false.
+    # Continuations that are the most likely ones, for flags that are not all false.
     likely = local.generate_until(
         asked("generate_until", *((c, options) for c in contexts)), disable_tqdm=True
     )

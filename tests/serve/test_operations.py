@@ -118,7 +118,7 @@ def test_ready_needs_no_key(gpt: GPT) -> None:
 
 
 def test_what_one_key_sent_is_not_shown_to_another(gpt: GPT) -> None:
-    """`cached_tokens`, and the speed that it stands for, come from a client's own requests only."""
+    """`cached_tokens`, and the speed behind it, come from a client's own requests only."""
     long = "The old house stood at the end of the lane. " * 20
 
     def cached(client: TestClient, key: str) -> int:

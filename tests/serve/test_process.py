@@ -1,4 +1,4 @@
-"""`glassgpt serve` as a process: signals, clients that vanish, and input that is no request."""
+"""`glassgpt serve` as a process: signals, clients that vanish, and input that is not a request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_client_that_vanishes_frees_its_row(server: ServerProcess, stream: boo
     wait_until(lambda: server.metric("requests_running") == 0 and server.metric("requests_waiting") == 0)
     before = server.metric("engine_steps_total")
     post(server, max_tokens=2)
-    assert server.metric("engine_steps_total") - before < 20  # nothing else was running any more
+    assert server.metric("engine_steps_total") - before < 20  # nothing else was running anymore
 
 
 def test_clients_killed_at_random_moments_leave_nothing(server: ServerProcess) -> None:

@@ -1,6 +1,6 @@
 """The server and the pipeline on a real Ray cluster of two nodes, with a replica killed under load.
 
-`make test-ray` installs ray into an environment of its own and runs this.
+`make test-ray` installs ray into a separate environment and runs this.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ assert split_sentences(names) == [names]
 
 @pytest.mark.slow
 def test_megabytes_without_a_space_or_an_end_take_linear_time() -> None:
-    """In a process of its own: a quadratic search would take hours (a word of 4 kB once took 15 s)."""
+    """In a separate process: a quadratic search would take hours (a word of 4 kB once took 15 s)."""
     subprocess.run([sys.executable, "-c", LONG_WORDS], check=True, timeout=300)
 
 

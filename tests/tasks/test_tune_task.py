@@ -151,7 +151,7 @@ def test_an_adapter_is_the_tuned_model_in_a_few_factors(
     assert other.tokenizer is not None
     assert one.tokenizer.hash == other.tokenizer.hash
     for name in one.tensors:
-        # The factors are stored in float16: 2**-11 of each, and their product is small beside the matrix.
+        # The factors are stored in float16: 2**-11 of each; their product is small compared with the matrix.
         assert np.abs(one.tensors[name] - other.tensors[name]).max() < 2e-3, name
     sizes = [(tmp_path / name / file).stat().st_size for name, file in
              (("small", "adapter.safetensors"), ("merged", "model.safetensors"))]  # fmt: skip

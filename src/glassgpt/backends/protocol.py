@@ -65,10 +65,10 @@ class Backend(Protocol):
       Prompts are cut at multiples of it, and begin alike only in whole chunks.
     - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
       as bits, 32 tokens in each int32, the lowest first.
-    - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    - `verify_cost`: the cost of reading several tokens at once, as `generate.speculation.Cost`.
     - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
-      `exact_backend()`, the same with a cache of its own that does not, which log-probabilities are reported
-      from; `score` and `logits` never round more.
+      `exact_backend()`, the same with its own cache and without that rounding, from which log-probabilities
+      are reported; `score` and `logits` never round more.
     """
 
     config: Config
@@ -84,9 +84,9 @@ class Backend(Protocol):
     ) -> Array:
         """Read tokens into rows, those of row i at positions starts[i], starts[i] + 1, ...
 
-        A row must hold its first starts[i] positions already; what it held from there on is forgotten. No
+        A row must hold its first starts[i] positions already; what it held after them is forgotten. No
         starts means 0 for all: prefill. Any split of a text into calls gives the same logits, to rounding,
-        and what a row gets does not depend on the others.
+        and a row's values do not depend on the other rows.
 
         Returns float32 logits: after the last token of each row, (len(rows), V); after all tokens, row after
         row, (sum of the lengths, V); or None.
@@ -122,7 +122,7 @@ class Backend(Protocol):
         ...
 
     def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, perhaps made faster for being called at every step (a CUDA graph).
+        """The same function, perhaps faster, since it is called at every step (a CUDA graph).
 
         Its arguments are arrays with a row for each sequence, nested tuples of them, and plain values; it
         returns a tuple of such arrays. No row may depend on another.
@@ -149,9 +149,9 @@ class Backend(Protocol):
 def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:
     """Whether a call has tokens and a start for each row."""
     if len(rows) != len(tokens) or (starts is not None and len(rows) != len(starts)):
-        given = f"{len(rows)} rows, {len(tokens)} texts"
+        counts = f"{len(rows)} rows, {len(tokens)} texts"
         raise SettingError(
-            f"{given if starts is None else f'{given} and {len(starts)} starts'} were given. "
+            f"{counts if starts is None else f'{counts} and {len(starts)} starts'} were given. "
             "Give one of each for every row."
         )
 

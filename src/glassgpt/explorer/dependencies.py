@@ -1,4 +1,4 @@
-"""What all routes have in common: the models, the trace cache and the worker that computes."""
+"""What all routes have in common: the models, the trace cache and the queue of what is computed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weakref import WeakSet
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from glassgpt.explorer.compute_queue import ComputeQueue
 from glassgpt.explorer.models import Models
 from glassgpt.explorer.traces import TraceCache
-from glassgpt.explorer.worker import Worker
 from glassgpt.generate.engine.handle import RequestHandle
 from glassgpt.http.responses import json_response
 
@@ -32,12 +32,12 @@ class Explorer:
 
     models: Models
     traces: TraceCache
-    worker: Worker
+    queue: ComputeQueue
     running: WeakSet[RequestHandle] = field(default_factory=WeakSet)  # now generating
 
     async def respond(self, request: Request, work: Callable[[], Any]) -> Response:
-        """Run `work` in the worker and send its result as JSON."""
-        return await self.worker.run(lambda: json_response(work()), request)
+        """Run `work` when its turn comes, and send its result as JSON."""
+        return await self.queue.run(lambda: json_response(work()), request)
 
 
 async def get_explorer(request: Request) -> Explorer:

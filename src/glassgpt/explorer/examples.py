@@ -16,7 +16,7 @@ from glassgpt.tokenizer import EventTokenizer
 
 
 @dataclass(frozen=True)
-class Example:
+class PromptExample:
     """A prompt, as text or as ids, and what else the page shows with it."""
 
     name: str
@@ -27,30 +27,34 @@ class Example:
 
 
 TEXTS = (
-    Example("A law of robotics", "what does “it” look back at?", "A robot must obey the orders given it"),
-    Example(
+    PromptExample(
+        "A law of robotics", "what does “it” look back at?", "A robot must obey the orders given it"
+    ),
+    PromptExample(
         "Three references",
         "“it”, “such orders” and “the First Law” mean something only with what came before",
         "A robot must obey the orders given it by people, unless such orders would break the First Law",
     ),
-    Example(
+    PromptExample(
         "Who is she?",
         "pronouns look for their names",
         "Mary told John that she had lost her keys, and he said that he would help",
     ),
-    Example(
+    PromptExample(
         "Something repeated",
         "induction: after an earlier copy comes what came then",
         "one two three four one two three four one two",
     ),
-    Example(
+    PromptExample(
         "A capital",
         "a pattern to go on with",
         "The capital of France is Paris. The capital of Germany is",
     ),
-    Example("A small program", "brackets and names", "for i in range(10):\n    print(i)\nfor j in range("),
-    Example("Many languages", "rare letters become bytes", "Guten Tag, bonjour, привет, こんにちは"),
-    Example(
+    PromptExample(
+        "A small program", "brackets and names", "for i in range(10):\n    print(i)\nfor j in range("
+    ),
+    PromptExample("Many languages", "rare letters become bytes", "Guten Tag, bonjour, привет, こんにちは"),
+    PromptExample(
         "Rambling",
         "no text at all: the model begins a document of its own",
         "",
@@ -70,8 +74,8 @@ TUNE = (
     "NOTE_OFF_69 NOTE_ON_65 TIME_SHIFT_80 NOTE_OFF_53 NOTE_OFF_57 NOTE_OFF_65"
 )
 MUSIC = (
-    Example("A broken chord", "C, E, G and C: which event comes next?", ARPEGGIO),
-    Example("A tune over two chords", "the end looks back at the beginning", TUNE),
+    PromptExample("A broken chord", "C, E, G and C: which event comes next?", ARPEGGIO),
+    PromptExample("A tune over two chords", "the end looks back at the beginning", TUNE),
 )
 
 NEXT = {"view": "next"}
@@ -131,10 +135,10 @@ def examples_json(model: Model) -> dict[str, Any]:
     }
 
 
-def find_examples(model: Model) -> tuple[str, list[Example]]:
+def find_examples(model: Model) -> tuple[str, list[PromptExample]]:
     """What the model reads ("text", "task", "music" or "ids"), and prompts for it."""
     if model.tokenizer is None:
-        return "ids", [Example("The first ids", "a model without a tokenizer", "0 1 2 3")]
+        return "ids", [PromptExample("The first ids", "a model without a tokenizer", "0 1 2 3")]
     if isinstance(model.tokenizer, EventTokenizer):
         return "music", list(MUSIC)
     task = model.gpt.task
@@ -143,13 +147,13 @@ def find_examples(model: Model) -> tuple[str, list[Example]]:
     return "text", list(TEXTS)
 
 
-def task_example(model: Model, task: Task, example: TaskExample) -> Example:
+def task_example(model: Model, task: Task, example: TaskExample) -> PromptExample:
     """The record in the task's format; with its target, without the end."""
     encoder = encoder_of(model, task, example.direction)
     ids = encoder.prompt(example.source).ids
     if example.target:
         ids = [*ids, *encoder.tokenizer.encode(encoder.lead + example.target)]
-    return Example(example.name, example.words, None, ids, example.state)
+    return PromptExample(example.name, example.words, None, ids, example.state)
 
 
 def encoder_of(model: Model, task: Task, direction: str | None) -> Encoder:

@@ -135,7 +135,7 @@ interface Trace {
   lens: Lens;
   norms: number[][];
   /** the head in which the last token looks back most at one word; null for long texts, and none after an append */
-  telling?: { layer: number; head: number; first: number; last: number; share: number } | null;
+  salient_head?: { layer: number; head: number; first: number; last: number; share: number } | null;
 }
 
 interface Floats {
@@ -196,7 +196,7 @@ interface Neuron {
 }
 
 /** The head that looks back most at one word of the text, and an example of each plain kind. */
-interface Telling {
+interface SalientHeads {
   position: number;
   best: { layer: number; head: number; first: number; last: number; share: number } | null;
   kinds: Record<string, { layer: number; head: number; share: number }>;
@@ -259,7 +259,7 @@ interface Cut {
   mass: number;
 }
 
-/** One step of generation (cost.js). Bytes are of keys and values, the rest counts multiplications. */
+/** One step of generation (views/cost.js). Bytes are of keys and values, the rest counts multiplications. */
 interface CacheStep {
   /** the columns from..to-1 are computed with the cache, 0..to-1 without */
   from: number;
@@ -314,7 +314,7 @@ interface TourFacts {
   trace: Trace;
   config: ModelConfig;
   parameters: number;
-  telling: Telling;
+  salientHeads: SalientHeads;
   /** the head that the tour shows */
   layer: number;
   head: number;
@@ -346,6 +346,6 @@ interface TourStep {
   look: string;
   /** what is scrolled to and lit within it: a selector */
   at?: string;
-  /** its drawing, in tour-figures.js */
+  /** its drawing, in tour/tour-figures.js */
   figure: string;
 }

@@ -9,19 +9,19 @@ import numpy as np
 from glassgpt.explorer.traces import KEEP_BYTES, CachedTrace, split_words
 
 
-def telling_json(cached: CachedTrace, position: int) -> dict[str, Any]:
-    """The most telling head at a position, and the best example of each plain kind."""
+def salient_heads_json(cached: CachedTrace, position: int) -> dict[str, Any]:
+    """The most salient head at a position, and the best example of each plain kind."""
     trace = cached.trace
     weights = np.stack([trace.attention[layer] for layer in range(trace.config.n_layer)])  # (L, H, T, T)
     return {
         "position": position,
-        "best": most_telling(cached, position, weights[:, :, position]),
+        "best": most_salient_head(cached, position, weights[:, :, position]),
         "kinds": example_of_each_kind(weights),
     }
 
 
 def opening_head(cached: CachedTrace) -> dict[str, Any] | None:
-    """Where the page opens: the most telling head at the last token, unless the text is long.
+    """Where the page opens: the most salient head at the last token, unless the text is long.
 
     The patterns of a long text are not in memory, and computing them can take longer than all the rest.
     """
@@ -31,11 +31,11 @@ def opening_head(cached: CachedTrace) -> dict[str, Any] | None:
         return None
     if cached.opening is None:
         rows = [trace.attention[layer][:, last] for layer in range(config.n_layer)]
-        cached.opening = most_telling(cached, last, np.stack(rows))  # (L, H, T)
+        cached.opening = most_salient_head(cached, last, np.stack(rows))  # (L, H, T)
     return cached.opening
 
 
-def most_telling(cached: CachedTrace, position: int, rows: np.ndarray) -> dict[str, Any] | None:
+def most_salient_head(cached: CachedTrace, position: int, rows: np.ndarray) -> dict[str, Any] | None:
     """The head in which a position looks back at one word most, by its attention (L, H, T) in all heads.
 
     Not counted are the first token, where idle heads rest their attention, the position's own word, and the

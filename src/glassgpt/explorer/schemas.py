@@ -38,7 +38,7 @@ class TraceRequest(ModelChoice):
     ids: Ids | None = None
 
 
-class TokenizeRequest(ModelChoice):
+class TokenizePartsRequest(ModelChoice):
     """A text in parts: typed text, and the ids of tokens that were picked."""
 
     parts: Annotated[list[Text | Ids], Field(max_length=1_000)]

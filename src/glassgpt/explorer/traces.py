@@ -40,7 +40,7 @@ class CachedTrace:
     model: Model
     gpt: GPT
     trace: Trace
-    # The head that the page opens (telling.py), once known: it outlives the activations, which are dropped.
+    # The head that the page opens (salient_heads.py), once known: it outlives the activations.
     opening: dict[str, Any] | None = None
 
     @property

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import glassgpt
 from glassgpt.http.errors import ApiError, error_response, openai_error
-from glassgpt.http.middleware import LimitedBody, SecurityMiddleware
+from glassgpt.http.middleware import LimitedBody
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.recent import RecentRequest
 from glassgpt.serve.state import ServerState, StateDep
@@ -166,8 +166,5 @@ class ExplorerMiddleware:
 def make_explorer(model: LoadedModel) -> FastAPI:
     from glassgpt.explorer.app import make_app
 
-    app = make_app(model.gpt, name=model.spec.name)
-    # The server's own has checked the Host and the Origin, under the names that it was given.
-    unwanted: object = SecurityMiddleware
-    app.user_middleware = [each for each in app.user_middleware if each.cls is not unwanted]
-    return app
+    # The server has checked the Host and the Origin, under the names that it was given.
+    return make_app(model.gpt, name=model.spec.name, secure=False)

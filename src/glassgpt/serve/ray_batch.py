@@ -105,7 +105,7 @@ def read_row(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-class Worker:
+class BatchWorker:
     """A model on some machine of the cluster, which computes parts."""
 
     def __init__(self, model: str, column: str, score: bool, settings: dict[str, Any], seed: int) -> None:
@@ -209,7 +209,7 @@ def run(
         return 0, len(parts)
     data = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
     done = data.map(
-        Worker,
+        BatchWorker,
         fn_constructor_args=(model, column, score, settings, seed),
         concurrency=min(workers, len(missing)),
         num_cpus=cpus,

@@ -85,7 +85,6 @@ class RunConfig(RunOptions, VariantOptions):
     out: Path
     settings: TrainSettings
     init_from: str | None = None
-    absolute_positions: bool | None = None  # relative: whether to keep GPT-2's position embeddings
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):

@@ -39,7 +39,7 @@ DTYPES = {
 # Measured with MKL on an AVX-512 CPU, one and two threads: a row of a matrix product comes out bit for bit
 # the same for any number of rows that is a multiple of four, differently where one to three are left over.
 # So a backend made for several sequences multiplies whole fours, and a sequence's values do not depend on
-# its neighbours. One made for a single sequence keeps the single-row product, which is twice as fast.
+# its neighbors. One made for a single sequence keeps the single-row product, which is twice as fast.
 ROWS_TOGETHER = 4
 
 
@@ -86,14 +86,14 @@ class TorchBackend:
         if self.graphs is not None and logits != "all":
             last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
             return None if logits == "none" else last
-        found = []
+        outputs = []
         for row, ids, start in zip(rows, tokens, starts, strict=True):  # each alone: none affects another
             own = self.cache.view(slice(row, row + 1), start + len(ids))
             positions = None if start == 0 else self._tensor([list(range(start, start + len(ids)))])
             x = self.model.hidden(self._tensor([list(ids)]), positions, own)  # (1, T, C)
             if logits != "none":
-                found.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
-        return None if logits == "none" else self._out(torch.cat(found))
+                outputs.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
+        return None if logits == "none" else self._out(torch.cat(outputs))
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
@@ -132,7 +132,7 @@ class TorchBackend:
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
         check_can_continue(self.config)
-        if self.score_limits is None:  # once: later, what the allocator holds would count as used
+        if self.score_limits is None:  # once: later, the allocator's cache would count as used
             self.score_limits = batch_limits(self.model)
         return score(self.model, groups, excluded, self.score_limits)
 
@@ -211,7 +211,7 @@ def load_model(checkpoint: StoredModel, *, device: str | None = None, dtype: str
 
 
 class SkipInit(TorchFunctionMode):
-    """Initialisers do nothing: on meta tensors they would make torch load its compiler, for a second."""
+    """Initializers do nothing: on meta tensors they would make torch load its compiler, for a second."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -254,7 +254,9 @@ def choose_device(name: str | None) -> torch.device:
         "xpu": torch.xpu.is_available(),
     }
     if not present.get(device.type, False):
-        raise SettingError(f"device {name!r} is not on this machine. Leave --device out to use what is.")
+        raise SettingError(
+            f"device {name!r} is not on this machine. Leave --device out to use the best there is."
+        )
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         raise SettingError(f"device {name!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return device

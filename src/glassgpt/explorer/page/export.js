@@ -1,8 +1,8 @@
 // Exports: each view as SVG or PNG, and the page with its trace as one HTML file that needs no server.
 
-import { api, messageOf } from "./api.js";
-import { el, put } from "./draw.js";
-import { store } from "./store.js";
+import { api, messageOf } from "./state/api.js";
+import { el, put } from "./draw/draw.js";
+import { store } from "./state/store.js";
 
 const PNG_SCALE = 2; // sharp on paper and on fine screens
 const TITLES = /** @type {Record<string, string>} */ ({ strip: "Token strip", tower: "Tower" });

@@ -1,20 +1,20 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
-import { NO_SERVER, api } from "./api.js";
-import { colour, el, resetColours, put } from "./draw.js";
+import { NO_SERVER, api } from "./state/api.js";
+import { colour, el, resetColours, put } from "./draw/draw.js";
 import { bind, bound } from "./keys.js";
-import { store } from "./store.js";
-import { light } from "./hover.js";
+import { store } from "./state/store.js";
+import { light } from "./state/hover.js";
 import { isComputing, PATIENCE_MS } from "./view.js";
-import { isEditing } from "./edits.js";
-import "./edits-view.js";
+import { isEditing } from "./edits/edits.js";
+import "./edits/edits-view.js";
 import "./views/strip.js";
 import "./views/tower.js";
 import "./views/block.js";
 import "./views/heads.js";
 import "./views/next.js";
-import { examplesOf, openExample, openModel } from "./examples.js";
-import { acceptFiles } from "./midi-files.js";
+import { examplesOf, openExample, openModel } from "./text/examples.js";
+import { acceptFiles } from "./music/midi-files.js";
 import "./views/welcome.js";
 
 /**
@@ -36,7 +36,7 @@ export const VIEWS = [
 /** The guided tour, which is loaded when it is asked for. */
 async function loadTour() {
   try {
-    return await import("./views/tour.js");
+    return await import("./tour/tour.js");
   } catch {
     put(at("notice"), NO_SERVER);
     at("notice").hidden = false; // until the server is back
@@ -276,7 +276,7 @@ function start() {
     if (changed.has("status")) showStatus();
     else if (changed.has("edits") || changed.has("intervention")) showComputing();
     if (changed.has("tour") && store.get().tour !== null) void loadTour();
-    else if (changed.has("trace")) setTimeout(() => void import("./views/tour.js").catch(() => {})); // it is there if the server stops
+    else if (changed.has("trace")) setTimeout(() => void import("./tour/tour.js").catch(() => {})); // it is there if the server stops
     if (changed.has("trace")) {
       document.body.classList.add("traced");
       showView(); // its file may have failed to come

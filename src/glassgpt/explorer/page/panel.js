@@ -1,8 +1,8 @@
 // The base of views 5 to 8: made of parts, with their own keys, redrawn on resize.
 
-import { colour, el, svg, visible } from "./draw.js";
+import { colour, el, svg, visible } from "./draw/draw.js";
 import { bind } from "./keys.js";
-import { store } from "./store.js";
+import { store } from "./state/store.js";
 import { GlassView } from "./view.js";
 
 /** @param {number} n */

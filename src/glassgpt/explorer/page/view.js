@@ -1,10 +1,10 @@
 // The base of all views: subscribed to the store while in the page, rendered at once, but once per frame.
 
-import { isAbort, messageOf } from "./api.js";
-import { el, put } from "./draw.js";
-import { onHover } from "./hover.js";
-import { viewToSVG } from "./view-to-svg.js";
-import { store } from "./store.js";
+import { isAbort, messageOf } from "./state/api.js";
+import { el, put } from "./draw/draw.js";
+import { onHover } from "./state/hover.js";
+import { viewToSVG } from "./draw/view-to-svg.js";
+import { store } from "./state/store.js";
 
 /** @type {Map<GlassView, Set<Topic>>} the views to render, with what has changed for each */
 const waiting = new Map();

@@ -1,8 +1,8 @@
 """The page as one HTML file with a trace inside, which works from disk without a server.
 
 The modules are data: URLs in an import map, the styles are inline, and the API's responses are a block of
-JSON. The activations inside blocks are stored once, as arrays, from which `page/offline.js` computes the
-responses for heads and MLPs. A content security policy allows exactly these scripts and styles, by their
+JSON. The activations inside blocks are stored once, as arrays, from which `page/state/offline.js` computes
+the responses for heads and MLPs. A content security policy allows exactly these scripts and styles, by their
 hashes, and no requests.
 """
 
@@ -59,7 +59,7 @@ import("glass/main.js");
 
 @router.post("/export")
 async def export(body: ExportRequest, request: Request, explorer: ExplorerDep) -> Response:
-    cached = await explorer.worker.run(
+    cached = await explorer.queue.run(
         lambda: explorer.traces.get_or_trace(body.model, body.checkpoint, body.text, body.ids), request
     )
     responses: dict[str, Any] = {}
@@ -69,7 +69,7 @@ async def export(body: ExportRequest, request: Request, explorer: ExplorerDep) -
         status, content = await call_api(request.app, f"{key}&ranks=true" if is_lens else key)
         if status == 200:
             responses[key] = json.loads(content)
-    activations = await explorer.worker.run(lambda: activations_json(cached), request)
+    activations = await explorer.queue.run(lambda: activations_json(cached), request)
     html_file = bundle_page(PAGE, {"hash": body.hash, "responses": responses, **activations})
     return Response(
         html_file,
@@ -95,7 +95,7 @@ def initial_requests(body: ExportRequest, cached: CachedTrace) -> list[str]:
         f"/trace {canonical(trace_body)}",
         *(f"/trace/{cached.id}/next?position={position}" for position in positions),
         *(f"/trace/{cached.id}/lens?position={position}" for position in range(len(cached.trace))),
-        f"/trace/{cached.id}/telling?position={len(cached.trace) - 1}",
+        f"/trace/{cached.id}/salient-heads?position={len(cached.trace) - 1}",
         *last_token_requests(cached),
     ]
 

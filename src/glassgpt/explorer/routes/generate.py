@@ -34,7 +34,7 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     settings = SamplingParams(**given, logprobs=1)  # with 0 they would be rounded for speed
 
     def start() -> RequestHandle:
-        if len(explorer.running) >= MAX_GENERATIONS:  # checked in the worker, one request after the other
+        if len(explorer.running) >= MAX_GENERATIONS:  # checked in the queue, one request after the other
             raise ApiError(
                 503, f"{MAX_GENERATIONS} generations are already running.", headers={"retry-after": "1"}
             )
@@ -47,7 +47,7 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
         return source
 
     # Before the response starts, so that a failure can still be sent as an error.
-    return event_stream(stream_tokens(explorer, await explorer.worker.run(start), model))
+    return event_stream(stream_tokens(explorer, await explorer.queue.run(start), model))
 
 
 async def stream_tokens(
@@ -68,7 +68,7 @@ async def read_tokens(
     explorer: Explorer, source: RequestHandle, model: Model
 ) -> AsyncIterator[dict[str, Any]]:
     while True:
-        for _, event in await explorer.worker.run(source.read):
+        for _, event in await explorer.queue.run(source.read):
             if event.token is not None and event.logprob is not None:
                 yield {"token": event.token, "text": model.text(event.token), "p": math.exp(event.logprob)}
             if event.generation is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 TOP_CHANGES = 10
-MAX_INTEGRATED = 128  # tokens: integrated gradients of a longer text would block the worker for minutes
+MAX_INTEGRATED = 128  # tokens: integrated gradients of a longer text would block the queue for minutes
 
 
 @router.post("/intervene")

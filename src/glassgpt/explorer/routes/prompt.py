@@ -10,7 +10,7 @@ from starlette.responses import Response
 from glassgpt.explorer.dependencies import ExplorerDep, Index
 from glassgpt.explorer.examples import examples_json
 from glassgpt.explorer.models import Model
-from glassgpt.explorer.schemas import TokenizeRequest
+from glassgpt.explorer.schemas import TokenizePartsRequest
 from glassgpt.explorer.traces import check_ids
 from glassgpt.http.errors import ApiError
 from glassgpt.tokenizer import EventTokenizer
@@ -27,7 +27,7 @@ async def get_examples(request: Request, explorer: ExplorerDep, model: Index = 0
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeRequest, request: Request, explorer: ExplorerDep) -> Response:
+async def tokenize(body: TokenizePartsRequest, request: Request, explorer: ExplorerDep) -> Response:
     """The ids of a text in parts: what was typed, and tokens that were picked."""
 
     def work() -> Any:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 import glassgpt
 from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
-from glassgpt.explorer.salient_heads import opening_head, telling_json
+from glassgpt.explorer.salient_heads import opening_head, salient_heads_json
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
@@ -53,7 +53,7 @@ def get_tally(explorer: ExplorerDep, model: Index = 0) -> Response:
 async def trace_text(body: TraceRequest, request: Request, explorer: ExplorerDep) -> Response:
     def work() -> Any:
         cached = explorer.traces.get_or_trace(body.model, body.checkpoint, body.text, body.ids)
-        return trace_json(cached) | {"telling": opening_head(cached)}
+        return trace_json(cached) | {"salient_head": opening_head(cached)}
 
     return await explorer.respond(request, work)
 
@@ -70,10 +70,10 @@ async def get_patterns(
     return await explorer.respond(request, lambda: patterns_json(explorer.traces[id], layer))
 
 
-@router.get("/trace/{id}/telling")
-async def get_telling_heads(id: str, position: Index, request: Request, explorer: ExplorerDep) -> Response:
+@router.get("/trace/{id}/salient-heads")
+async def get_salient_heads(id: str, position: Index, request: Request, explorer: ExplorerDep) -> Response:
     def work() -> Any:
-        return telling_json(explorer.traces[id], explorer.traces[id].check_position(position))
+        return salient_heads_json(explorer.traces[id], explorer.traces[id].check_position(position))
 
     return await explorer.respond(request, work)
 

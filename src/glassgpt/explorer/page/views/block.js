@@ -1,16 +1,16 @@
 // View 3: inside one block: its attention and its MLP at the cursor's token, with the real values, at once or step by step.
 
-import { api } from "../api.js";
-import { el, exchange, format, percent, put, ramp, shade, short, visible } from "../draw.js";
-import { editButton } from "../edits.js";
+import { api } from "../state/api.js";
+import { el, exchange, format, percent, put, ramp, shade, short, visible } from "../draw/draw.js";
+import { editButton } from "../edits/edits.js";
 import { bind } from "../keys.js";
-import { math } from "../math.js";
-import { isLater, Player } from "../player.js";
-import { GlassScores, sumSoFar } from "../scores.js";
-import { GlassStages, rowsOf, softmaxRows } from "../stages.js";
-import { store } from "../store.js";
-import { term } from "../terms.js";
-import { GlassVector } from "../vector.js";
+import { math } from "../draw/math.js";
+import { isLater, Player } from "../block/player.js";
+import { GlassScores, sumSoFar } from "../block/scores.js";
+import { GlassStages, rowsOf, softmaxRows } from "../block/stages.js";
+import { store } from "../state/store.js";
+import { term } from "../text/terms.js";
+import { GlassVector } from "../draw/vector.js";
 import { GlassView } from "../view.js";
 
 /** A text of more tokens has no matrices of all pairs: they could not be read. */

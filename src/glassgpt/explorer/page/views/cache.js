@@ -1,10 +1,10 @@
 // The cache player: generation step by step. Lit columns are computed in this step, grey ones are cached.
 
-import { bytesPerToken, steps } from "../cost.js";
-import { colour, el, put, short, svg } from "../draw.js";
+import { bytesPerToken, steps } from "./cost.js";
+import { colour, el, put, short, svg } from "../draw/draw.js";
 import { count, head, label, line, Panel, figure, current, slider } from "../panel.js";
-import { store } from "../store.js";
-import { promptLength } from "../text.js";
+import { store } from "../state/store.js";
+import { promptLength } from "../text/text.js";
 
 const CELL = { width: 34, narrow: 24, height: 15, gap: 3 };
 const LEFT = 26; // room for the numbers of blocks

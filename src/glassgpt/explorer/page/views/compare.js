@@ -1,9 +1,9 @@
 // Compare: two models, or two checkpoints of a run, on the same text, by token and by layer.
 
-import { api } from "../api.js";
-import { colour, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw.js";
+import { api } from "../state/api.js";
+import { colour, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw/draw.js";
 import { head, label, line, named, Panel, figure, scroll, slider } from "../panel.js";
-import { store } from "../store.js";
+import { store } from "../state/store.js";
 
 /** The models and checkpoints to choose from. @returns {{name: string, source: Source}[]} */
 function sources() {

@@ -1,9 +1,9 @@
 // The family: the transformers that came of one paper, where this model stands, and the sizes of GPT-2 to scale.
 
-import { colour, el, put, shade, svg } from "../draw.js";
+import { colour, el, put, shade, svg } from "../draw/draw.js";
 import { count, figure, label, Panel, current } from "../panel.js";
-import { Lessons, SIZES } from "../lessons.js";
-import { store } from "../store.js";
+import { Lessons, SIZES } from "../lessons/lessons.js";
+import { store } from "../state/store.js";
 
 /** @typedef {(typeof SIZES)[number]} Size */
 

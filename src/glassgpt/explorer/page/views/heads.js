@@ -1,13 +1,13 @@
 // View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to overlay, drop to patch.
 
-import { api } from "../api.js";
-import { el, exchange, percent, put, ramp } from "../draw.js";
-import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits.js";
-import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../head-kinds.js";
+import { api } from "../state/api.js";
+import { el, exchange, percent, put, ramp } from "../draw/draw.js";
+import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits/edits.js";
+import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../heads/head-kinds.js";
 import { bind } from "../keys.js";
-import { GlassPattern, PAINTS, withoutFirst } from "../pattern.js";
-import { store } from "../store.js";
-import { Thumbnails } from "../thumbnails.js";
+import { GlassPattern, PAINTS, withoutFirst } from "../heads/pattern.js";
+import { store } from "../state/store.js";
+import { Thumbnails } from "../heads/thumbnails.js";
 import { GlassView } from "../view.js";
 
 /** @typedef {{layer: number, head: number}} Place */

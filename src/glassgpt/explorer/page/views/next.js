@@ -1,17 +1,17 @@
 // Next token: the distribution after the cursor's token, the sampling parameters, and appending a token.
 
-import { api } from "../api.js";
-import { el, percent, put, visible } from "../draw.js";
-import { describe, effectNow } from "../edits.js";
-import { eventLabel } from "../music-events.js";
+import { api } from "../state/api.js";
+import { el, percent, put, visible } from "../draw/draw.js";
+import { describe, effectNow } from "../edits/edits.js";
+import { eventLabel } from "../music/music-events.js";
 import { count, named, Panel, current, slider } from "../panel.js";
-import { Sampler, uniform } from "../sampling.js";
-import { store } from "../store.js";
-import { appendTokens, promptLength, undo } from "../text.js";
-import { Game } from "./next-game.js";
-import { curve } from "./next-chart.js";
-import { FromVector } from "./next-table.js";
-import { Writer } from "./next-writer.js";
+import { Sampler, uniform } from "../next/sampling.js";
+import { store } from "../state/store.js";
+import { appendTokens, promptLength, undo } from "../text/text.js";
+import { Game } from "../next/next-game.js";
+import { curve } from "../next/next-chart.js";
+import { FromVector } from "../next/next-table.js";
+import { Writer } from "../next/next-writer.js";
 
 const SHOWN = 10;
 const DIGITS = [..."1234567890"];

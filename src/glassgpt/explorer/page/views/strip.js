@@ -1,12 +1,12 @@
 // View 1: the text as tokens, coloured by loss; on hover, the BPE merges of each.
 
-import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw.js";
-import { Arcs } from "../arcs.js";
-import { Inserts } from "../inserts.js";
-import { eventLabel } from "../music-events.js";
-import { PianoRoll } from "../piano-roll.js";
-import { store } from "../store.js";
-import { term } from "../terms.js";
+import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw/draw.js";
+import { Arcs } from "../draw/arcs.js";
+import { Inserts } from "../text/inserts.js";
+import { eventLabel } from "../music/music-events.js";
+import { PianoRoll } from "../music/piano-roll.js";
+import { store } from "../state/store.js";
+import { term } from "../text/terms.js";
 import { afterRender, GlassView } from "../view.js";
 
 /** A new trace is requested after this long without typing. */

@@ -1,9 +1,9 @@
 // The tally: every matrix with its shape and count, drawn to scale; and The Illustrated GPT-2's own sum beside it.
 
-import { api } from "../api.js";
-import { colour, el, PARTS, percent, put, svg } from "../draw.js";
+import { api } from "../state/api.js";
+import { colour, el, PARTS, percent, put, svg } from "../draw/draw.js";
 import { count, head, label, line, Panel, figure, current, scroll } from "../panel.js";
-import { strips } from "../scale.js";
+import { strips } from "../draw/scale.js";
 
 const inBlock = (/** @type {TallyRow} */ row) => row.name.startsWith("h.");
 const ofOne = (/** @type {TallyRow} */ row) => !inBlock(row) || row.name.startsWith("h.0."); // outside, or in the first block

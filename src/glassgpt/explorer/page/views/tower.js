@@ -1,16 +1,16 @@
 // View 2: the tower. Columns are tokens, rows are layers; each cell is the logit lens there.
 
-import { api } from "../api.js";
-import { attentionRow, patternPath, PATTERN_TOKENS } from "../attention-row.js";
-import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw.js";
-import { lensNow, showColumns } from "../edits.js";
-import { light } from "../hover.js";
-import { LensCard } from "../lens-card.js";
-import { eventLabel } from "../music-events.js";
-import { store } from "../store.js";
-import { term } from "../terms.js";
+import { api } from "../state/api.js";
+import { attentionRow, patternPath, PATTERN_TOKENS } from "../draw/attention-row.js";
+import { brief, el, format, percent, put, ramp, shade, short, lossLevel, svg, visible } from "../draw/draw.js";
+import { lensNow, showColumns } from "../edits/edits.js";
+import { light } from "../state/hover.js";
+import { LensCard } from "../tower/lens-card.js";
+import { eventLabel } from "../music/music-events.js";
+import { store } from "../state/store.js";
+import { term } from "../text/terms.js";
 import { afterRender, GlassView } from "../view.js";
-import { curves, layout, streams } from "./tower-draw.js";
+import { curves, layout, streams } from "../tower/tower-draw.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
 const MARGIN = 6;

@@ -1,11 +1,11 @@
 // A sentence of welcome: what this model is, what to do first, and a few texts to begin with.
 
-import { api } from "../api.js";
-import { wordAt } from "../attention-row.js";
-import { el, percent, put } from "../draw.js";
-import { examplesOf, isOpen, knownExamples, openExample } from "../examples.js";
-import { store } from "../store.js";
-import { term } from "../terms.js";
+import { api } from "../state/api.js";
+import { wordAt } from "../draw/attention-row.js";
+import { el, percent, put } from "../draw/draw.js";
+import { examplesOf, isOpen, knownExamples, openExample } from "../text/examples.js";
+import { store } from "../state/store.js";
+import { term } from "../text/terms.js";
 
 class GlassWelcome extends HTMLElement {
   #opened = el("span", { class: "opened" });
@@ -47,8 +47,8 @@ class GlassWelcome extends HTMLElement {
   /** Which head the page opened, and by which rule, while the cursor is there. */
   #sayWhere() {
     const { trace } = store;
-    if (!trace?.telling || !store.isAtTelling) return put(this.#opened);
-    const { layer, head, first, last, share } = trace.telling;
+    if (!trace?.salient_head || !store.isAtSalientHead) return put(this.#opened);
+    const { layer, head, first, last, share } = trace.salient_head;
     put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where “${wordAt(trace, trace.tokens.length - 1)}” looks back most at one ${knownExamples().kind === "music" ? "event" : "word"}, “${wordAt(trace, first, last)}” (${percent(share)}). `);
   }
 

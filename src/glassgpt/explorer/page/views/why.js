@@ -1,12 +1,12 @@
 // Why this word? Where a next token's logit comes from: the tokens of the text, and the parts of the model. And steering.
 
-import { api, isAbort } from "../api.js";
-import { diverging, el, exchange, format, percent, put, ramp, shade, short, svg, visible, colour } from "../draw.js";
+import { api, isAbort } from "../state/api.js";
+import { diverging, el, exchange, format, percent, put, ramp, shade, short, svg, visible, colour } from "../draw/draw.js";
 import { figure, label, named, Panel, current } from "../panel.js";
-import { Sampler } from "../sampling.js";
-import { Steering } from "../steering.js";
-import { store } from "../store.js";
-import { term } from "../terms.js";
+import { Sampler } from "../next/sampling.js";
+import { Steering } from "../edits/steering.js";
+import { store } from "../state/store.js";
+import { term } from "../text/terms.js";
 
 const SHOWN = 6; // candidates to choose from
 const BARS = 14;

@@ -1,0 +1,175 @@
+// Edits to the forward pass, as in inspect/edits/edits.py: they are part of the state, and the server runs them.
+
+import { api, isAbort, messageOf } from "../state/api.js";
+import { el, visible } from "../draw/draw.js";
+import { store } from "../state/store.js";
+
+/** The source of a patch in the state; the second text itself is in the state too, and so in the URL. */
+const SECOND = "second";
+
+/** @param {Edit} edit */
+const keyOf = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
+
+/** Whether this edit is active. @param {Edit} edit */
+export function hasEdit(edit) {
+  return store.get().edits.some((other) => keyOf(other) === keyOf(edit));
+}
+
+/** Add an edit, or remove it. @param {Edit} edit */
+export function toggleEdit(edit) {
+  const { edits } = store.get();
+  const others = edits.filter((other) => keyOf(other) !== keyOf(edit));
+  store.set({ edits: others.length < edits.length ? others : [...edits, edit] });
+}
+
+/** Zero ablation of a head. @param {{layer: number, head: number}} place @returns {Edit} */
+export function ablateHead({ layer, head }) {
+  return { kind: "ablate_head", layer, head, how: "zero" };
+}
+
+/** Patch a head from the second text. @param {{layer: number, head: number}} place @returns {Edit} */
+export function patchHead({ layer, head }) {
+  return { kind: "patch", step: `h.${layer}.attn.z`, source: SECOND, head };
+}
+
+/** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
+export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
+  const active = hasEdit(edit);
+  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
+}
+
+/** A token's text, if the vocabulary is loaded. @param {number} id */
+const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.trace?.model ?? 0}`)?.texts[id] ?? `token ${id}`);
+
+/** An edit in words. @param {Edit} edit */
+export function describe(edit) {
+  const how = edit.how === "mean" ? "mean-ablated" : "ablated";
+  if (edit.kind === "ablate_head") return `head ${edit.layer}.${edit.head} ${how}`;
+  if (edit.kind === "ablate_neuron") return `neuron ${edit.neuron} of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
+  if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
+  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "toward"} “${tokenText(edit.token ?? 0)}” by ${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
+  const block = edit.step?.split(".")[1];
+  return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
+}
+
+/** The edits as the server expects them, or null while the second text is loading. @returns {Edit[] | null} */
+function resolveSources() {
+  const { edits } = store.get();
+  const second = store.secondTrace;
+  if (!second && edits.some((edit) => edit.source === SECOND)) return null;
+  const both = Math.min(store.trace?.tokens.length ?? 0, second?.tokens.length ?? 0);
+  const positions = Array.from({ length: both }, (_, place) => place);
+  return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
+}
+
+/** The run with edits: what was asked for, and the columns that are known of its lens. @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens | null} | null} */
+let run = null;
+/** The columns that the tower shows. @type {[number, number]} */
+let columns = [0, 0];
+/** So many more are computed on either side when it is scrolled. */
+const MARGIN = 6;
+
+/** What the effect belongs to: the text, the edits and the token. */
+const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.cursor.token]);
+
+/** The effect of the current edits at the cursor; null while it is computed. */
+export const effectNow = () => (store.intervention?.of === subject() ? store.intervention : null);
+
+/** Whether the effect of the edits is being computed. */
+export const isEditing = () => store.get().edits.length > 0 && effectNow() === null && store.problem === "";
+
+/** The lens with the current edits; null while it is computed. */
+export const lensNow = () => run?.lens ?? null;
+
+/** The effect on the next token, and the lens of the columns in sight: one request, and one frame. */
+async function updateIntervention() {
+  const { trace } = store;
+  const edits = resolveSources();
+  if (!trace || !edits || edits.length === 0) {
+    run = null;
+    if (store.intervention || store.problem) store.update({ intervention: null, problem: "" }, "intervention");
+    return;
+  }
+  const body = { id: trace.id, edits };
+  const key = JSON.stringify(body);
+  if (run?.key !== key) run = { key, body, lens: null };
+  const of = subject();
+  try {
+    const effect = api.post("/intervene", { ...body, position: store.cursor.token, only: "next" }, { slot: "intervene", together: true });
+    const [found] = await Promise.all([effect, loadColumns()]);
+    if (run?.key === key) store.update({ intervention: { ...found, of, lens: run.lens }, problem: "" }, "intervention");
+  } catch (error) {
+    if (isAbort(error)) return;
+    store.update({ intervention: null, problem: messageOf(error) }, "intervention");
+  }
+}
+
+/** The tower shows other columns: with edits, their lens is computed now. @param {number} first @param {number} last */
+export function showColumns(first, last) {
+  columns = [first, last];
+  if (lensNow()) void scrolled();
+}
+
+/** Load what has come into sight, and some columns beside it. */
+async function scrolled() {
+  const before = lensNow();
+  try {
+    await loadColumns(MARGIN);
+    if (lensNow() === before) return;
+    store.update({ intervention: store.intervention && { ...store.intervention, lens: lensNow() } }, "intervention");
+    void scrolled(); // it may have been scrolled meanwhile
+  } catch (error) {
+    store.update({ problem: messageOf(error) }, "intervention");
+  }
+}
+
+/** Load the lens of the columns in sight, with a margin on either side, unless it is known. */
+async function loadColumns(margin = 0) {
+  const [current, { trace }] = [run, store];
+  if (!current || !trace) return;
+  const end = trace.tokens.length - 1;
+  const known = (/** @type {number} */ token) => current.lens?.ids[0][token] !== undefined;
+  const trim = (/** @type {number} */ first, /** @type {number} */ last) => {
+    while (first <= last && known(first)) first++;
+    while (first <= last && known(last)) last--;
+    return [first, last];
+  };
+  let [first, last] = trim(columns[0], Math.min(columns[1], end));
+  if (first > last) return;
+  [first, last] = trim(Math.max(0, first - margin), Math.min(last + margin, end));
+  try {
+    const { lens } = await api.post("/intervene", { ...current.body, first, last, only: "lens" }, { slot: "intervene-lens", together: true });
+    if (run !== current) return;
+    const merge = (/** @type {"ids" | "texts" | "p"} */ name) =>
+      lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])], Object.fromEntries(row.map((value, i) => [first + i, value]))));
+    current.lens = { ids: merge("ids"), texts: merge("texts"), p: merge("p") };
+  } catch (error) {
+    if (!isAbort(error)) throw error;
+  }
+}
+
+async function updateSecondTrace() {
+  const { second, model, checkpoint } = store.get();
+  if (second.trim() === "") {
+    if (store.secondTrace) store.update({ secondTrace: null }, "secondTrace");
+    return;
+  }
+  /** @type {Record<string, unknown>} */
+  const body = { text: second };
+  if (model) body.model = model;
+  if (checkpoint !== null) body.checkpoint = checkpoint;
+  try {
+    const secondTrace = await api.post("/trace", body, { slot: "second" });
+    if (secondTrace !== store.secondTrace) store.update({ secondTrace }, "secondTrace");
+  } catch (error) {
+    if (!isAbort(error)) store.update({ secondTrace: null }, "secondTrace");
+  }
+}
+
+store.subscribe((changed) => {
+  if (changed.has("second") || changed.has("trace")) void updateSecondTrace();
+  const needed = changed.has("edits") || changed.has("trace") || changed.has("secondTrace");
+  if (needed || (changed.has("token") && store.get().edits.length > 0)) void updateIntervention();
+});

@@ -1,0 +1,73 @@
+// "Generate": tokens are streamed and appended; stopping keeps those so far.
+
+import { api, isAbort, messageOf } from "../state/api.js";
+import { el, percent, put, shade, visible } from "../draw/draw.js";
+import { knownExamples } from "../text/examples.js";
+import { current } from "../panel.js";
+import { store } from "../state/store.js";
+import { appendTokens } from "../text/text.js";
+
+/** Written text with real spaces, where lines can break. @param {string} text */
+const breakable = (text) => (text.trim() === "" ? visible(text) : text);
+
+/** @type {SamplingParams} */
+const GREEDY = { temperature: 0, topK: null, topP: null, minP: null };
+const WHOLE = 128; // tokens at most, if the model does not end
+
+export class Writer {
+  /** @type {AbortController | null} */ #running = null;
+  #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
+  #button = el("button", { disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
+  #whole = el("button", { hidden: true, title: "The likeliest token each time, until <|endoftext|>: how this model was made to be used", onclick: () => this.#running === null && void this.start(GREEDY, WHOLE) }, "Write it out");
+  #output = el("p", { class: "written" });
+  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens"), this.#whole), this.#output);
+
+  /** @param {() => SamplingParams} params @param {(words: string) => void} say */
+  constructor(params, say) {
+    this.params = params;
+    this.say = say;
+  }
+
+  /** A model with a task has a way of its own to go on. */
+  render() {
+    this.#whole.hidden = api.offline || knownExamples().kind !== "task";
+  }
+
+  stop() {
+    this.#running?.abort();
+  }
+
+  /** @param {SamplingParams} [params] @param {number} [wanted] tokens */
+  async start(params = this.params(), wanted = Number(this.#count.value)) {
+    if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
+    const at = store.cursor.token;
+    const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
+    const room = Math.min(store.info?.limits.tokens ?? 1024, store.config?.n_positions ?? 1024) - ids.length;
+    if (room < 1) return this.say(`The text fills the model’s context of ${ids.length} tokens. Go to an earlier token to write on from there.`);
+    const { temperature, topK, topP, minP } = params;
+    const { seed, model, checkpoint } = store.get();
+    const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
+    const running = (this.#running = new AbortController());
+    put(this.#button, "Stop");
+    put(this.#output);
+    /** @type {number[]} */
+    const added = [];
+    let problem = "";
+    try {
+      for await (const event of api.events("/generate", body, running.signal)) {
+        if (event.error) problem = event.error.message;
+        if (event.done || event.error) break;
+        added.push(event.token);
+        const { fill, ink } = shade("probability", event.p);
+        this.#output.append(el("span", { title: percent(event.p), style: { background: fill, color: ink } }, breakable(event.text)));
+      }
+    } catch (error) {
+      if (!isAbort(error)) problem = messageOf(error);
+    }
+    this.#running = null;
+    put(this.#button, "Generate");
+    const full = wanted > room && added.length === room ? `, until the context of ${room + ids.length} was full` : "";
+    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : full}. Undo removes them.`);
+    if (this.element.isConnected) appendTokens(added, at);
+  }
+}
