@@ -22,6 +22,9 @@ from glassgpt.backends.protocol import (
     WantedLogits,
     check_ids,
     check_lengths,
+    check_places,
+    check_requests,
+    check_texts,
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
@@ -65,9 +68,10 @@ class NumpyBackend(HostArrays):
     ) -> Array:
         check_lengths(rows, tokens, starts)
         check_ids(tokens, self.config.vocab_size)
+        starts = [0] * len(rows) if starts is None else starts
+        check_places(self, rows, starts, [len(ids) for ids in tokens])
         outputs = []
-        for i, (row, ids) in enumerate(zip(rows, tokens, strict=True)):
-            start = 0 if starts is None else starts[i]
+        for row, ids, start in zip(rows, tokens, starts, strict=True):
             with one_blas_thread() if len(ids) < MANY_TOKENS else nullcontext():
                 x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
                 if logits != "none":
@@ -75,9 +79,11 @@ class NumpyBackend(HostArrays):
         return None if logits == "none" else np.concatenate(outputs).astype(np.float32, copy=False)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
-        return self.extend(rows, [[int(token)] for token in np.asarray(ids)], positions)
+        return self.extend(rows, list(np.asarray(ids).reshape(-1, 1)), positions)
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         prefix = self.cache[:, :, source, :, :length].copy()
         for row in rows:
             self.cache[:, :, row, :, :length] = prefix
@@ -85,6 +91,7 @@ class NumpyBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
+        check_requests(groups, excluded, self.config)
         excluded_ids = np.array(sorted(excluded), np.int64)
         for number, group in enumerate(groups):
             for i, request in enumerate(group):
@@ -107,6 +114,7 @@ class NumpyBackend(HostArrays):
         return TokenScores(logprobs, greedy, allowed)
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         out = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
         for row, ids in zip(out, batch, strict=True):

@@ -14,7 +14,7 @@ from glassgpt.cli import terminal
 from glassgpt.cli.parser.options import Flag
 from glassgpt.cli.text import read_stdin
 from glassgpt.errors import UserError, iconv_advice
-from glassgpt.files.text import MAX_BYTES
+from glassgpt.files.text import MAX_BYTES, refuse_utf16
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
 
 BATCH = 32  # records that are computed together
@@ -74,6 +74,8 @@ def stdin_lines(command: str) -> Iterator[Record]:
             raise UserError(
                 f"stdin, line {number} is longer than {MAX_BYTES >> 20} MiB. Split it into lines."
             )
+        if number == 1:
+            refuse_utf16(raw, "stdin")
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def read_stdin() -> str:
     """All of stdin, which must be UTF-8."""
-    from glassgpt.files.text import read_stream
+    from glassgpt.files.text import read_stream, refuse_utf16
 
     raw = read_stream(sys.stdin.buffer, "stdin")
+    refuse_utf16(raw, "stdin")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

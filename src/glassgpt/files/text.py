@@ -124,6 +124,8 @@ def _read_text(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     lines = 0
     first = chunk.start == 0
     for block, last in _mark_last(read_blocks(chunk, on_read)):
+        if first:
+            refuse_utf16(block, chunk.source.path, chunk.source.path)
         try:
             text = decoder.decode(block, last)
         except UnicodeDecodeError as error:
@@ -143,6 +145,8 @@ def _mark_last(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 def _read_json_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     for number, line in _read_lines(chunk, on_read):
+        if number == 1 and chunk.start == 0:
+            refuse_utf16(line, chunk.source.path, chunk.source.path)
         if line.isspace() or not line:
             continue
         try:
@@ -364,6 +368,41 @@ def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
         newline = block.find(b"\n", newline + 1)
     inner = next(i for i in range(1, len(block) + 1) if i == len(block) or block[i] & 0xC0 != 0x80)
     return offset - 1 + inner
+
+
+# Encodings.
+
+# What begins each of them, the longer ones first: UTF-32's little-endian mark begins with that of UTF-16.
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def detect_utf16(data: bytes) -> str | None:
+    """iconv's name for the encoding of a text in UTF-16 or UTF-32, from its first bytes, or None.
+
+    Without a byte order mark, half of the bytes of most texts in UTF-16 are zero, and always every other one.
+    UTF-8 allows zeros, so that such a text is not found by decoding it.
+    """
+    for mark, name in BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return name
+    even, odd = data[:256:2], data[1:256:2]
+    if len(odd) >= 4 and 0 not in even and odd.count(0) > len(odd) / 2:
+        return "UTF-16LE"
+    if len(odd) >= 4 and 0 not in odd and even.count(0) > len(even) / 2:
+        return "UTF-16BE"
+    return None
+
+
+def refuse_utf16(data: bytes, name: object, path: Path | None = None) -> None:
+    """Raise an error with the command that converts it if a text begins as UTF-16 does."""
+    encoding = detect_utf16(data)
+    if encoding is not None:
+        raise FileFormatError(f"{name} is {encoding[:6]}, not UTF-8. {iconv_advice(path, encoding)}")
 
 
 # Errors.

@@ -20,6 +20,8 @@ from glassgpt.backends.protocol import (
     TokenScores,
     WantedLogits,
     check_ids,
+    check_requests,
+    check_texts,
     shared_length,
 )
 from glassgpt.errors import SettingError, UserError
@@ -159,9 +161,12 @@ class NativeBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
+        check_requests(groups, excluded, self.config)
         excluded_ids = ints(sorted(excluded))
         for number, group in enumerate(groups):
-            before_first = min(request.first for request in group) - 1  # it predicts a scored token
+            before_first = (
+                min((request.first for request in group), default=1) - 1
+            )  # it predicts a scored token
             shared = 0 if len(group) < 2 else min(shared_length(group), before_first)
             for some in _in_batches(group, shared):
                 scores = self._score([group[i] for i in some], shared, excluded_ids)
@@ -194,6 +199,7 @@ class NativeBackend(HostArrays):
         return results
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         logits = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
         cache = self._scratch_cache(1)

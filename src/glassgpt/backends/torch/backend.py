@@ -19,6 +19,9 @@ from glassgpt.backends.protocol import (
     WantedLogits,
     check_ids,
     check_lengths,
+    check_places,
+    check_requests,
+    check_texts,
 )
 from glassgpt.backends.torch.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
 from glassgpt.backends.torch.decode import attend_each_row, decode_hidden
@@ -83,6 +86,7 @@ class TorchBackend:
         check_lengths(rows, tokens, starts)
         check_ids(tokens, self.config.vocab_size)
         starts = [0] * len(rows) if starts is None else starts
+        check_places(self, rows, starts, [len(ids) for ids in tokens])
         if self.graphs is not None and logits != "all":
             last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
             return None if logits == "none" else last
@@ -98,6 +102,10 @@ class TorchBackend:
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         check_lengths(rows, ids, positions)
+        check_places(self, rows, positions, [1] * len(rows))
+        if not isinstance(ids, Tensor):
+            ids = np.asarray(ids).reshape(-1)
+            check_ids([ids], self.config.vocab_size)
         width = self.cache.kv.shape[2]
         if self.graphs is None:  # a captured step always runs the whole cache
             width = min(in_fours(max(rows) + 1), width)
@@ -106,7 +114,7 @@ class TorchBackend:
         where[list(rows)] = positions
         if not isinstance(ids, Tensor):
             tokens = np.zeros(width, np.int64)
-            tokens[list(rows)] = np.asarray(ids)
+            tokens[list(rows)] = ids
             ids = self._tensor(tokens)
         elif not everyone:
             ids = ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
@@ -124,6 +132,8 @@ class TorchBackend:
 
     @torch.inference_mode()
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         prefix = self.cache.kv[:, :, source : source + 1, :, :length].clone()
         for row in rows:
             self.cache.kv[:, :, row : row + 1, :, :length] = prefix
@@ -132,6 +142,7 @@ class TorchBackend:
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
         check_can_continue(self.config)
+        check_requests(groups, excluded, self.config)
         if self.score_limits is None:  # once: later, the allocator's cache would count as used
             self.score_limits = batch_limits(self.model)
         return score(self.model, groups, excluded, self.score_limits)
@@ -146,6 +157,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         padded = np.zeros((len(batch), longest), np.int64)
         positions = padded - 1  # padding
