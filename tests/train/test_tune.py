@@ -43,8 +43,8 @@ from glassgpt.train.finetune.settings import (
 from glassgpt.train.finetune.state import STATE, is_interrupted, read_state, state_folder
 from glassgpt.train.finetune.tune import TuneResult, tune
 from glassgpt.train.interrupt import Stopping
+from glassgpt.train.layers.lora import Ranks
 from glassgpt.train.loop import evaluate
-from glassgpt.train.lora import Ranks
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 

@@ -12,7 +12,7 @@ import importlib
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from glassgpt.errors import FileFormatError, UserError, iconv_advice
 from glassgpt.files import file_size
+from glassgpt.progress import Advance
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 27  # bytes of one line of .jsonl; a longer one is a mistake, not a document
@@ -27,8 +28,6 @@ MAX_BYTES = 1 << 28  # of a file or stream that is read whole; decoded it may ta
 
 TEXT_KINDS = {".txt": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".xz", ".zst")
-
-OnRead = Callable[[int], None]  # called with the number of bytes just read from an input file
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def read_texts(path: Path) -> Iterator[tuple[str, bool]]:
     return read_documents(Chunk(SourceFile.open(path)))
 
 
-def read_documents(chunk: Chunk, on_read: OnRead = lambda n: None) -> Iterator[tuple[str, bool]]:
+def read_documents(chunk: Chunk, on_read: Advance = lambda n: None) -> Iterator[tuple[str, bool]]:
     """The texts of a chunk in order, each with whether it ends a document.
 
     A .txt arrives in blocks, the last of them empty; a .jsonl line and a .parquet row are a document each.
@@ -120,7 +119,7 @@ def explain_read_errors(source: SourceFile) -> Iterator[None]:
         raise
 
 
-def _read_text(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_text(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines = 0
     first = chunk.start == 0
@@ -144,7 +143,7 @@ def _mark_last(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     yield b"", True
 
 
-def _read_json_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_json_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     for number, line in _read_lines(chunk, on_read):
         if number == 1 and chunk.start == 0:
             refuse_utf16(line, chunk.source.path, chunk.source.path)
@@ -170,7 +169,7 @@ def _read_json_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]
         yield text, True
 
 
-def _read_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
+def _read_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[int, bytes]]:
     pending: list[bytes] = []  # the blocks of a line longer than one block
     length = number = 0
     for block in read_blocks(chunk, on_read):
@@ -193,7 +192,7 @@ def _read_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
     yield number + 1, b"".join(pending)
 
 
-def _read_parquet(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_parquet(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     path = chunk.source.path
     pyarrow = import_package("pyarrow", path)
     with open_parquet(path) as table:
@@ -278,7 +277,7 @@ def _join_bounded(blocks: Iterator[bytes], name: object) -> bytes:
     return bytes(data)
 
 
-def read_blocks(chunk: Chunk, on_read: OnRead) -> Iterator[bytes]:
+def read_blocks(chunk: Chunk, on_read: Advance) -> Iterator[bytes]:
     """The decompressed bytes of a chunk; an uncompressed file can be cut at the places `align` finds."""
     source = chunk.source
     with open(source.path, "rb") as raw:

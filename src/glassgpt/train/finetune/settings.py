@@ -16,7 +16,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.readers import read_pieces
+from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.micro_batch import activation_bytes, micro_batch_size
@@ -60,7 +60,7 @@ def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
     starts: list[int] = []
     length = 0
     for unit in divide(find_sources(files), UNIT):
-        for piece in read_pieces(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
+        for piece in read_document_parts(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
             text = piece.content
             ids = tokenizer.encode_array(text) if isinstance(text, str) else text
             if piece.starts_document:
