@@ -108,7 +108,7 @@ def test_it_learns_to_classify(
     assert gpt.classify("The red 3 cat.").label == "negative"
     assert gpt.classify("The black 3 cat.").label == "positive"
     classified = glassgpt("classify", "--file", file, "--model", tmp_path / "out")
-    assert "accuracy 100.0% (160 of 160 labelled records)" in classified.err
+    assert "accuracy 100.0% (160 of 160 labeled records)" in classified.err
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def run_reporting_errors(args: Sequence[str], signals: Signals) -> int:
     except BrokenPipeError:
         return 141
     except Exception as error:
-        if signals.received is not None:  # a library turned Ctrl-C into an error of its own
+        if signals.received is not None:  # a library turned Ctrl-C into its own error
             raise KeyboardInterrupt from None
         if os.environ.get("GLASSGPT_DEBUG"):
             raise

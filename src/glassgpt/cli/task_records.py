@@ -66,7 +66,7 @@ def check_file(name: str) -> None:
 
 
 def stdin_lines(command: str) -> Iterator[Record]:
-    """Each line as it comes, so that a command can stand in a pipe."""
+    """Each line as it comes, so that a command works in a pipe."""
     number = 0
     lines = iter(lambda: sys.stdin.buffer.readline(MAX_BYTES + 1), b"")
     for number, raw in enumerate(lines, start=1):

@@ -67,7 +67,7 @@ def encode_prompt(
         if gpt.tokenizer is None:
             raise UserError(
                 f"{gpt.name} was loaded without a tokenizer, so it takes token ids, not text. Put its "
-                f"tokenizer.json beside the weights, or type: glassgpt {command} --ids '1 2 3'"
+                f"tokenizer.json next to the weights, or type: glassgpt {command} --ids '1 2 3'"
             )
         return gpt.encode(text, allow_special)
     from glassgpt.generate.prompt import parse_ids
