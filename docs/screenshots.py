@@ -145,7 +145,7 @@ def perturb(gpt: GPT) -> GPT:
 
 
 def compress(file: Path) -> int:
-    """Compress better than the browser does; reduce colours only if that is not enough."""
+    """Compress better than the browser does; reduce colors only if that is not enough."""
     try:
         from PIL import Image
     except ModuleNotFoundError:
