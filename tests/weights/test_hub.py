@@ -438,6 +438,19 @@ def test_an_address_that_is_none_is_refused(cache: Path, endpoint: str) -> None:
         hub.fetch(REPO, endpoint=endpoint, cache=cache)
 
 
+@pytest.mark.parametrize("endpoint", ["http://a:x", "http://[::1", "hub"])
+def test_an_address_in_the_environment_that_is_none(tmp_path: Path, endpoint: str) -> None:
+    """With some of them huggingface_hub raises errors while it is imported."""
+    run = subprocess.run(
+        [sys.executable, "-m", "glassgpt", "info", REPO],
+        env={**os.environ, "PYTHONPATH": str(SRC), "HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"glassgpt: the hub's address '{endpoint}' is not a URL")
+
+
 def test_a_token_that_no_header_can_carry(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for token in ("hf_\xe9", "\udcff"):
         monkeypatch.setenv("HF_TOKEN", token)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ def fetch(
     progress: Progress = no_progress,
 ) -> Path:
     """The folder in the cache with these parts of the model; downloads what is missing."""
+    if "HF_ENDPOINT" in os.environ:  # with some values huggingface_hub cannot be imported
+        check_endpoint(os.environ["HF_ENDPOINT"])
     from huggingface_hub import constants
 
     short, _, revision = name.partition("@")
