@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from glassgpt.backends.torch.backend import load_model
-from glassgpt.train import float8, loss
 from glassgpt.train.forward import LossModule, StepConfig
-from glassgpt.train.objective import LanguageModeling
+from glassgpt.train.layers import float8
+from glassgpt.train.objectives import loss
+from glassgpt.train.objectives.objective import LanguageModeling
 from glassgpt.weights import load_checkpoint
 from glassgpt.weights.checkpoint import Checkpoint
 

@@ -26,10 +26,11 @@ from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.environment import device_name, pick_precision
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 from glassgpt.train.optim import make_optimizers
+from glassgpt.train.precision import pick_precision
+from glassgpt.train.report.environment import device_name
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
 

@@ -31,7 +31,7 @@ from glassgpt.train.data.shards import Shards
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step

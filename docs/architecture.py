@@ -23,6 +23,9 @@ PACKAGE = ROOT / "src" / "glassgpt"
 
 BASE = "base"  # the modules below the first room, which every room may use, drawn as one
 FIRST = "tokenizer"
+# When an import happens; of several imports of a room the last kind here is drawn.
+KINDS = ("for type checkers only", "inside functions only", "at module level")
+TYPES, FUNCTION, MODULE = range(3)
 ROOMS = {
     BASE: ("", "the shape of a model; safe file access; errors; drawings"),
     "tokenizer": ("text ↔ ids", "byte-level BPE: a readable one, a fast one, a trainer"),
@@ -89,26 +92,24 @@ def room_of(module: str) -> str:
     return BASE if name in base_modules() else name
 
 
-def edges() -> dict[tuple[str, str], bool]:
-    """(room, imported room) -> whether a module imports it at module level, and not only inside functions."""
-    imported: dict[tuple[str, str], bool] = {}
+def edges() -> dict[tuple[str, str], int]:
+    """(room, imported room) -> when a module imports it, as an index of `KINDS`."""
+    kinds: dict[tuple[str, str], int] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         if file == PACKAGE / "__init__.py":  # hands names on, from whatever room has them
             continue
         parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
         room = room_of(".".join(parts).removesuffix(".__init__"))
-        for module, at_module_level in imports(ast.parse(file.read_text("utf-8"))):
+        for module, kind in imports(ast.parse(file.read_text("utf-8"))):
             target = room_of(module)
             if target != room:
-                imported[room, target] = imported.get((room, target), False) or at_module_level
-    return imported
+                kinds[room, target] = max(kinds.get((room, target), TYPES), kind)
+    return kinds
 
 
-def imports(node: ast.AST, at_module_level: bool = True) -> Iterator[tuple[str, bool]]:
-    """The modules of this package that a syntax tree imports, without those for type checkers alone."""
+def imports(node: ast.AST, kind: int = MODULE) -> Iterator[tuple[str, int]]:
+    """The modules of this package that a syntax tree imports, and when."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
         if isinstance(child, ast.Import):
             names = [alias.name for alias in child.names]
         elif isinstance(child, ast.ImportFrom) and child.module == "glassgpt":
@@ -116,17 +117,23 @@ def imports(node: ast.AST, at_module_level: bool = True) -> Iterator[tuple[str, 
             names = [name for name, a in zip(names, child.names, strict=True) if a.name != "__version__"]
         else:
             names = [child.module or ""] if isinstance(child, ast.ImportFrom) else []
-        yield from ((name, at_module_level) for name in names if name.split(".")[0] == "glassgpt")
-        inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from imports(child, at_module_level and not inside)
+        yield from ((name, kind) for name in names if name.split(".")[0] == "glassgpt")
+        inner = kind
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            inner = TYPES
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            inner = min(kind, FUNCTION)
+        yield from imports(child, inner)
 
 
 def is_module(name: str) -> bool:
     return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
 
 
-def dot(x: float, y: float, filled: bool, color: str, title: str = "") -> str:
-    return circle(x, y, 4.5, fill=color if filled else NIGHT, stroke=color, stroke_width=2, tip=title)
+def dot(x: float, y: float, kind: int, color: str, title: str = "") -> str:
+    """A full circle, an open one, or a point."""
+    radius, fill = 1 if kind == TYPES else 4.5, NIGHT if kind == FUNCTION else color
+    return circle(x, y, radius, fill=fill, stroke=color, stroke_width=2, tip=title)
 
 
 def draw() -> str:
@@ -161,9 +168,9 @@ def draw() -> str:
         if imported:
             start = min(column(other) for other in imported)
             parts.append(path(f"M{start} {middle(room)}H{left(room)}", stroke=LINE, stroke_width=1.5))
-    for (room, other), at_module_level in sorted(used.items()):
-        title = f"{room} imports {other}" + ("" if at_module_level else ", inside functions only")
-        parts.append(dot(column(other), middle(room), at_module_level, color[room], title))
+    for (room, other), kind in sorted(used.items()):
+        title = f"{room} imports {other}" + ("" if kind == MODULE else f", {KINDS[kind]}")
+        parts.append(dot(column(other), middle(room), kind, color[room], title))
     for room in rooms:
         x, y = left(room), middle(room)
         name = "config …" if room == BASE else room
@@ -186,10 +193,12 @@ def draw() -> str:
         ]
     foot = height - 26
     parts += [
-        dot(LEFT + 6, foot - 4, True, SOFT),
+        dot(LEFT + 6, foot - 4, MODULE, SOFT),
         text(LEFT + 20, foot, "imported at module level", "small"),
-        dot(LEFT + 206, foot - 4, False, SOFT),
+        dot(LEFT + 206, foot - 4, FUNCTION, SOFT),
         text(LEFT + 220, foot, "imported inside functions, when needed", "small"),
+        dot(LEFT + 486, foot - 4, TYPES, SOFT),
+        text(LEFT + 500, foot, "imported for type checkers only", "small"),
     ]
     style = (
         f"text{{font-family:{SANS};fill:{SOFT}}}.title{{font-size:20px;font-weight:600}}.what{{font-size:13.5px}}"
@@ -199,7 +208,7 @@ def draw() -> str:
     return document(WIDTH, height, parts, "The rooms of GlassGPT", style=style, fill="none")
 
 
-def describe(rooms: list[str], used: dict[tuple[str, str], bool]) -> str:
+def describe(rooms: list[str], used: dict[tuple[str, str], int]) -> str:
     """The drawing in words, for those who cannot see it."""
     sentences = []
     for room in rooms:

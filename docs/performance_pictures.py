@@ -1,4 +1,4 @@
-"""Draws cpu_scaling.svg: what a token takes on a CPU, beside what it has to read and to compute.
+"""Draws cpu_scaling.svg: the time of a token on a CPU, with the bytes it reads and its operations.
 
     python benchmarks/cpu_scaling.py -o docs/cpu_scaling.json
     python docs/performance_pictures.py [-o docs/cpu_scaling.svg]
@@ -68,7 +68,7 @@ def panel(left: float, sweep: str, measured: dict[str, Any]) -> list[str]:
 
 
 def ticks(left: float, sweep: str, rows: list[dict[str, Any]], axes: Axes, measure: str) -> list[str]:
-    """Below each place: what it is, and what int8 reads and computes there."""
+    """Below each place: its value, and the bytes that int8 reads and the operations it computes there."""
     parts, taken = [], -100.0
     for row in rows:
         x = axes.x(row[measure])

@@ -25,10 +25,10 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.task_batches import TaskBatches
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
+from glassgpt.train.layers.lora import merged_state_dict
 from glassgpt.train.loop import evaluate_loss
-from glassgpt.train.lora import merged_state_dict
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch, Objective
+from glassgpt.train.objectives.objective import Batch, Objective
 from glassgpt.train.optim import make_optimizers, set_lr
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step

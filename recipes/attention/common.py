@@ -17,10 +17,10 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import open_splits
 from glassgpt.train.loop import train_loop
 from glassgpt.train.settings import TrainSettings
+from glassgpt.train.variants.segments import SegmentLoader
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

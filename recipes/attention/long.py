@@ -23,7 +23,7 @@ from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.model.attention import AttentionInputs
 from glassgpt.train.forward import LossModule
-from glassgpt.train.objective import LanguageModeling
+from glassgpt.train.objectives.objective import LanguageModeling
 from glassgpt.train.settings import TrainSettings
 
 KINDS = ("causal", "local", "compressed")

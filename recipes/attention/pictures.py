@@ -318,7 +318,7 @@ def blanks_table(results: dict[str, Any]) -> str:
 
 
 def fill_page(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the comments <!-- name --> and <!-- /name -->."""
+    """Replace the text between the comments <!-- name --> and <!-- /name -->."""
     start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, rest = page.read_text("utf-8").split(start)
     page.write_text(f"{before}{start}{text}\n{end}{rest.split(end)[1]}", "utf-8")

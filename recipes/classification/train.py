@@ -25,8 +25,8 @@ from task_training import build_model, load_arrays, save_model, train_for
 from glassgpt.model import GPT2
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.vocabulary import grow_vocabulary
-from glassgpt.train.classification import Classification, add_head, extract
 from glassgpt.train.data.task_batches import TaskBatches
+from glassgpt.train.objectives.classification import Classification, add_head, extract
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import Checkpoint, load_checkpoint
 

@@ -18,8 +18,8 @@ from glassgpt.figures.axes import Axes, chart, format_number, legend
 from glassgpt.figures.svg import path, text
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG
-from glassgpt.train.environment import ENVIRONMENT
 from glassgpt.train.report.chart import downsample, smooth
+from glassgpt.train.report.environment import ENVIRONMENT
 from glassgpt.train.report.html import get_curve
 
 HERE = Path(__file__).parent

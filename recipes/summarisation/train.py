@@ -31,7 +31,7 @@ from glassgpt.tasks.generate import make_encoder
 from glassgpt.tasks.sentences import first_sentences
 from glassgpt.tasks.vocabulary import grow_vocabulary
 from glassgpt.train.data.task_batches import TaskBatches
-from glassgpt.train.lora import Ranks, adapter_tensors, add_lora, merged_state_dict
+from glassgpt.train.layers.lora import Ranks, adapter_tensors, add_lora, merged_state_dict
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import Checkpoint, load_checkpoint
 from glassgpt.weights.adapter import save_adapter

@@ -28,7 +28,7 @@ from translation.train import ATTENTION_DROPOUT, CONTEXT, directions, settings
 from glassgpt.tasks.definition import load_task
 from glassgpt.tasks.encode import Encoder
 from glassgpt.tokenizer import Tokenizer
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 from glassgpt.train.optim import make_optimizers, set_lr
 
 

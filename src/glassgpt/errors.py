@@ -52,11 +52,14 @@ class QueueFullError(UserError):
         self.retry_after = retry_after
 
 
-def iconv_advice(path: object = None) -> str:
-    """What to type for a text that is not UTF-8: for a file, or for what comes through a pipe."""
+def iconv_advice(path: object = None, encoding: str | None = None) -> str:
+    """What to type for a text that is not UTF-8: for a file, or for text from a pipe. Where
+    nobody knows the encoding, it may be Latin-1."""
+    name = "LATIN1" if encoding is None else encoding
+    guess = "If it is Latin-1, convert it" if encoding is None else "Convert it"
     if path is None:
-        return "If it is Latin-1, convert it first: iconv -f LATIN1 -t UTF-8"
-    return f"If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(str(path))} > utf8.txt"
+        return f"{guess} first: iconv -f {name} -t UTF-8"
+    return f"{guess}: iconv -f {name} -t UTF-8 {shlex.quote(str(path))} > utf8.txt"
 
 
 def short_repr(value: object) -> str:

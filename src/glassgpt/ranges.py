@@ -5,7 +5,7 @@ from __future__ import annotations
 from glassgpt.errors import SettingError, short_repr
 
 SEEDS = 2**64 - 1  # the largest that fits the generators
-# Of training: each process adds its rank to it, and the sum must fit, too.
+# Of training: each process adds its rank to it, and the sum must also fit.
 TRAINING_SEEDS = 2**63 - 1
 
 

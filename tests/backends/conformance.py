@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from glassgpt.backends.protocol import Backend, ScoreRequest
-from glassgpt.errors import UserError
+from glassgpt.errors import SettingError, UserError
 
 Make = Callable[[int], Backend]
 LENGTHS = (1, 7, 16, 11)
@@ -125,6 +125,64 @@ class BackendConformance:
         for rows, ids, positions in (([0], [1, 2], [0]), ([0, 1], [1], [0, 0]), ([0, 1], [1, 2], [0])):
             with pytest.raises(UserError, match=rf"{len(rows)} rows, {len(ids)} texts"):
                 backend.decode(rows, np.array(ids), positions)
+
+    def test_calls_without_rows_or_texts_are_refused(self, make: Make) -> None:
+        backend = make(2)
+        for call in (
+            lambda: backend.extend([], []),
+            lambda: backend.extend([], [], []),
+            lambda: backend.decode([], np.zeros(0, np.int64), []),
+            lambda: backend.logits([]),
+            lambda: backend.logits([[1], []]),
+        ):
+            with pytest.raises(SettingError, match=r"Give at least one|Give each at least one"):
+                call()
+        backend.extend([0], [[1]])
+        backend.copy(0, [], 1)  # nothing to do
+        assert list(backend.score([])) == list(backend.score([[]])) == []
+
+    @pytest.mark.parametrize("row", [-1, 2, 2**31, 2**63, 0.5])
+    def test_rows_that_the_cache_lacks_are_refused(self, make: Make, row: float) -> None:
+        backend = make(2)
+        for call in (
+            lambda: backend.extend([0, row], [[1], [2]]),
+            lambda: backend.decode([row], np.array([1]), [0]),
+            lambda: backend.copy(row, [0], 1),
+            lambda: backend.copy(0, [1, row], 1),
+        ):
+            with pytest.raises(UserError):
+                call()
+
+    def test_positions_outside_the_cache_are_refused(self, make: Make) -> None:
+        backend = make(2)
+        end = backend.context
+        for call in (
+            lambda: backend.extend([0], [[1, 2]], [end - 1]),
+            lambda: backend.extend([0], [[1]], [-1]),
+            lambda: backend.extend([0], [[1] * (end + 1)]),
+            lambda: backend.decode([0], np.array([1]), [end]),
+            lambda: backend.decode([0], np.array([1]), [-1]),
+            lambda: backend.decode([0], np.array([1]), [2**63]),
+            lambda: backend.copy(0, [1], end + 1),
+            lambda: backend.copy(0, [1], -1),
+            lambda: backend.logits([[1] * (backend.config.n_positions + 1)]),
+        ):
+            with pytest.raises(UserError):
+                call()
+
+    def test_requests_that_cannot_be_scored_are_refused(self, make: Make) -> None:
+        backend = make(1)
+        vocabulary, longest = backend.config.vocab_size, backend.config.n_positions + 1
+        for ids, first in (
+            ([], 1), ([1], 1), ([1, 2], 0), ([1, 2], -1), ([1, 2], 2), ([1, 2], 1.5), ([1, vocabulary], 1),
+            ([1, -1], 1), ([-1, 1], 1), ([1.0, 2.0], 1), ([[1, 2]], 1), ([1] * (longest + 1), 1),
+        ):  # fmt: skip
+            with pytest.raises(SettingError):
+                list(backend.score([[ScoreRequest(np.array(ids), first)]]))
+        for token in (-1, vocabulary):
+            with pytest.raises(SettingError, match=f"^{token} is not a token id"):
+                list(backend.score([[ScoreRequest(np.array([1, 2]), 1)]], [token]))
+        assert len(scores_of(backend, [[ScoreRequest(np.ones(longest, np.int64), 1)]])) == 1
 
     @pytest.mark.parametrize("token", [-1, 101, 2**31, 2**32 + 5, 2**63 + 5, 1.5])
     def test_ids_that_are_none_are_refused(self, make: Make, token: float) -> None:

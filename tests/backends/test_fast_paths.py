@@ -31,9 +31,9 @@ from glassgpt.model.activations import can_use_fast_gelu, fast_gelu_tanh
 from glassgpt.model.gpt2 import Attention, Projection
 from glassgpt.model.head import can_return_float32
 from glassgpt.train.distributed.parallelize import check_tensor_parallel
-from glassgpt.train.float8 import apply_float8
-from glassgpt.train.lora import Ranks, add_lora, merged_state_dict
-from glassgpt.train.loss import head_and_loss
+from glassgpt.train.layers.float8 import apply_float8
+from glassgpt.train.layers.lora import Ranks, add_lora, merged_state_dict
+from glassgpt.train.objectives.loss import head_and_loss
 from tests.model.conftest import noisy
 
 SMALL = {"vocab_size": 101, "n_positions": 48, "n_embd": 32, "n_layer": 3, "n_head": 4}

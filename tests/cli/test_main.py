@@ -142,6 +142,10 @@ FAILURES = {
         ["permission denied", "secret"],
     ),
     "memory": (MemoryError(), ["out of memory"]),
+    "memory for a library": (
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        ["out of memory"],
+    ),
     "torch memory": (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), ["out of memory"]),
     "no torch": (ModuleNotFoundError("No module named 'torch'", name="torch"), ["pip install", "torch"]),
 }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from glassgpt.cli import COMMANDS
 from glassgpt.cli.commands import Command
 from glassgpt.cli.parser import parse as parser
-from glassgpt.cli.parser.help import field_comments, print_help
+from glassgpt.cli.parser.help import describe, field_comments, print_help
 from glassgpt.cli.parser.options import Flag, OmitArgPrefixes, Positional, read_signature
 from glassgpt.cli.parser.parse import build_arguments, check_required, parse, read_words
 from glassgpt.errors import UserError
@@ -227,9 +227,8 @@ def test_every_command_has_help_for_every_option() -> None:
     for name in COMMANDS:
         command = parser.load_command(name)
         for option in read_signature(command).options:
-            owner = option.owner
-            text = option.flag.help if owner is None else field_comments(owner)[option.place[-1]]
-            assert text, (name, option.name)
+            assert not describe(option).startswith(("(", " (")), (name, option.name)
+            assert describe(option), (name, option.name)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

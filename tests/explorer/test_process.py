@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from glassgpt.cli.listening import listen
+from glassgpt.http.connection_limits import make_uvicorn_config
+from glassgpt.http.middleware import SecurityMiddleware
+from glassgpt.http.server import QuietServer
 from tests.conftest import SHIPPED
 from tests.serve.conftest import exchange
 
@@ -98,6 +105,48 @@ def test_ctrl_c_ends_it_quietly(server: tuple[subprocess.Popen[str], str]) -> No
     assert out == ""
     assert "Traceback" not in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+def test_ctrl_c_while_requests_wait_ends_them_with_503(capfd: pytest.CaptureFixture[str]) -> None:
+    """By itself uvicorn answers 500 and prints a traceback for each."""
+    waiting: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return
+        waiting.append(scope)
+        if len(waiting) == 2:
+            signal.raise_signal(signal.SIGINT)
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await asyncio.Event().wait()
+
+    config = make_uvicorn_config(SecurityMiddleware(app))
+    config.timeout_graceful_shutdown = 0
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    answers: dict[str, bytes] = {}
+
+    def ask(path: str) -> None:
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
+            connection.sendall(request)
+            answers[path] = connection.makefile("rb").read()
+
+    clients = [threading.Thread(target=ask, args=(path,)) for path in ("/begun", "/not")]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is raised again at the end
+    try:
+        QuietServer(config, lambda: [client.start() for client in clients]).run_until_signal(listener)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    for client in clients:
+        client.join(timeout=300)
+    assert answers["/not"].startswith(b"HTTP/1.1 503 ")
+    assert b"The server was stopped" in answers["/not"]
+    assert answers["/begun"].startswith(b"HTTP/1.1 200 ")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from glassgpt.backends.protocol import ScoredBatch, ScoreRequest, TokenScores, check_ids, check_lengths
+from glassgpt.backends.protocol import (
+    ScoredBatch,
+    ScoreRequest,
+    TokenScores,
+    check_ids,
+    check_lengths,
+    check_places,
+    check_requests,
+    check_texts,
+)
 from glassgpt.config import Config
 from glassgpt.tokenizer import Tokenizer
 
@@ -76,9 +85,10 @@ class TinyBackend:
     ) -> object:
         check_lengths(rows, tokens, starts)
         check_ids(tokens, self.config.vocab_size)
+        starts = [0] * len(rows) if starts is None else starts
+        check_places(self, rows, starts, [len(ids) for ids in tokens])
         found = []
-        for row, ids, start in zip(rows, tokens, starts or [0] * len(rows), strict=True):
-            assert 0 < len(ids) <= self.context - start
+        for row, ids, start in zip(rows, tokens, starts, strict=True):
             assert start <= len(self.kv[row])
             self.kv[row] = list(self.kv[row][:start])
             self.prefilled += 1
@@ -89,6 +99,7 @@ class TinyBackend:
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
+        check_requests(groups, excluded, self.config)
         for number, group in enumerate(groups):
             for i, (ids, first, exclude) in enumerate(group):
                 logits = self.logits([ids[:-1].tolist()])[0, first - 1 :].astype(np.float64)  # (N, V)
@@ -110,22 +121,25 @@ class TinyBackend:
 
     def decode(self, rows: Sequence[int], ids: object, positions: Sequence[int]) -> object:
         check_lengths(rows, np.asarray(ids), positions)
+        check_places(self, rows, positions, [1] * len(rows))
         assert len(rows) == len(set(rows))
         self.decoded += 1
         result = []
         for row, token, position in zip(rows, np.asarray(ids), positions, strict=True):
             assert position <= len(self.kv[row])
-            assert position < self.context
             self.kv[row] = list(self.kv[row][:position])  # guesses that were wrong
             result.append(self._token(row, int(token)))
         return self._out(np.stack(result))
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         assert length <= len(self.kv[source])
         for row in rows:
             self.kv[row] = list(self.kv[source][:length])
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         scratch = TinyBackend(1, self.config, self.seed, sharpness=self.sharpness)
         out = np.zeros((len(batch), max(map(len, batch)), self.config.vocab_size), np.float32)
         for i, ids in enumerate(batch):

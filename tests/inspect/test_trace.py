@@ -213,7 +213,7 @@ def test_appending_computes_only_the_new_column(gpt: GPT, monkeypatch: pytest.Mo
         (lambda t: t.residual[4], "residual 4 is out of range. Use 0 to 3"),
         (lambda t: t.mlp.fc[True], "layer True is not an integer"),
         (lambda t: t.attention["x", 0], "layer 'x' is not an integer"),
-        (lambda t: t.attention[2:1], "these are no layers. There are 0 to 2"),
+        (lambda t: t.attention[2:1], "this slice has no layers. Layers are 0 to 2"),
         (lambda t: t.attention[:, 9], "head 9 is out of range"),
         (lambda t: t["h.3.resid_pre"], "layer 3 is out of range"),
         (lambda t: t["h.9.ln_1"], "layer 9"),

@@ -1,4 +1,4 @@
-"""Our forward pass beside Hugging Face's GPT2LMHeadModel with the same numbers in it.
+"""Our forward pass against Hugging Face's GPT2LMHeadModel with the same numbers in it.
 
 The yardstick is transformers' own rounding: how far its float32 logits lie from its float64 ones.
 """

@@ -82,7 +82,7 @@ def test_no_token_sees_the_future(small: GPT2) -> None:
     assert not torch.equal(before[:, 12], after[:, 12])
 
 
-def test_initialisation_as_published() -> None:
+def test_initialization_as_published() -> None:
     torch.manual_seed(6)
     model = GPT2(Config(vocab_size=2000, n_embd=256, n_layer=8, n_head=4))
     for name, value in model.named_parameters():

@@ -74,7 +74,7 @@ def test_a_token_sees_its_window_and_nothing_else(model: GPT2) -> None:
     ids = torch.arange(5, 25)[None]
     changed = ids.clone()
     changed[0, 0] = 77
-    reach = 3 * (WINDOW - 1)  # three blocks, each hands a token on by so many places
+    reach = 3 * (WINDOW - 1)  # three blocks, each hands a token on this many places further
     one, other = model(ids)[0], model(changed)[0]
     assert not torch.equal(one[reach], other[reach])
     assert torch.equal(one[reach + 1 :], other[reach + 1 :])

@@ -89,7 +89,7 @@ def play(backend: TorchBackend, rows: dict[int, list[int]], steps: int) -> dict[
     return seen
 
 
-def test_a_rows_numbers_do_not_depend_on_its_neighbours_bit_for_bit(small: GPT2) -> None:
+def test_a_rows_numbers_do_not_depend_on_its_neighbors_bit_for_bit(small: GPT2) -> None:
     prompts = {0: [1, 2, 3], 2: [9] * 20, 5: [50, 60], 6: [4], 7: [8, 8, 8, 8, 8, 8, 8, 8]}
     together = play(TorchBackend(small, rows=8), prompts, 12)
     for row, ids in prompts.items():
@@ -100,7 +100,7 @@ def test_a_rows_numbers_do_not_depend_on_its_neighbours_bit_for_bit(small: GPT2)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_nor_at_the_published_width_with_long_neighbours(threads: int) -> None:
+def test_nor_at_the_published_width_with_long_neighbors(threads: int) -> None:
     torch.manual_seed(2)
     model = GPT2(Config(n_layer=2, vocab_size=1000)).eval()
     prompts = {0: [5] * 3, 1: [i % 1000 for i in range(700)], 2: [9] * 33, 4: [7] * 510, 8: [1, 2]}

@@ -1,6 +1,6 @@
 """A complete tiny GPT that others trained and traced, step by step (llm-viz: gpt-nano-sort).
 
-The file stays in ../shared; this runs wherever that folder lies beside the checkout.
+The file stays in ../shared; this runs wherever that folder is next to the checkout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 
-# Our tap beside llm-viz's name for the same step. Its traced batch holds float32 numbers.
+# Our tap and llm-viz's name for the same step. Its traced batch holds float32 numbers.
 STEPS = {
     "wte": "tok_emb",
     "wpe": "pos_emb",

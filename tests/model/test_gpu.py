@@ -1,4 +1,4 @@
-"""CUDA graphs and Triton kernels beside the plain pass on the CPU. Skipped where there is no CUDA device."""
+"""CUDA graphs and Triton kernels against the plain pass on the CPU. Skipped where there is no CUDA device."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_float32_equals_the_cpu(shape: dict[str, object], rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [3, 8])
-def test_bfloat16_rows_do_not_depend_on_their_neighbours_bit_for_bit(rows: int) -> None:
+def test_bfloat16_rows_do_not_depend_on_their_neighbors_bit_for_bit(rows: int) -> None:
     _, fast = pair({"n_embd": 256, "n_head": 4})
     model = fast.to(torch.bfloat16)
     prompts = {0: [1, 2, 3], 1: [9] * 250, 2: [50, 60] * 40, rows - 1: [4]}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import stat
 import wave
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from glassgpt.music import Performance
 from glassgpt.music.roll import AttentionArc, draw_roll
 from glassgpt.music.sound.render import find_soundfont, play, render
 from glassgpt.music.sound.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
+from glassgpt.progress import Advance
 from tests.music.test_codec import ARTICLE
 
 SCALE = [48, 50, 52, 53, 55, 57, 59, 60, 72, 84, 96]
@@ -92,6 +95,19 @@ def test_chords_do_not_clip() -> None:
     assert len(synthesize(Performance.from_notes([], [], [], []))) > 0
 
 
+def test_progress_is_a_step_for_each_note() -> None:
+    steps: list[int] = []
+
+    @contextmanager
+    def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
+        assert (description, total, unit) == ("rendering", len(SCALE), "notes")
+        yield steps.append
+
+    with_progress = synthesize(SCALE_PERFORMANCE, progress=progress)
+    assert steps == [1] * len(SCALE)
+    np.testing.assert_array_equal(with_progress, synthesize(SCALE_PERFORMANCE))
+
+
 def test_what_cannot_be_rendered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match=r"a\.flac must end in \.wav, \.ogg or \.mp3"):
         render(ARTICLE, tmp_path / "a.flac")
@@ -101,6 +117,10 @@ def test_what_cannot_be_rendered_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         find_soundfont("none.sf2")
     with pytest.raises(SettingError, match="120 minutes are too long"):
         render(Performance.from_notes([0], [7200], [60], [64]), tmp_path / "a.wav")
+    monkeypatch.setattr("glassgpt.music.sound.render.MAX_NOTES", 2)
+    with pytest.raises(SettingError, match=r"^3 notes are too many to render\. The most is 2\.$"):
+        render(Performance.from_notes([0] * 3, [1] * 3, [60, 62, 64], [64] * 3), tmp_path / "a.wav")
+    monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="neither oggenc nor ffmpeg is installed"):
         render(ARTICLE, tmp_path / "a.ogg")

@@ -137,7 +137,7 @@ def test_all_bad_is_an_error_and_empty_lines_stay(
         (("summarize",), ("FILE... is missing",)),
         (("classify", "Hi", "--labels", "a,b,a"), ("--labels a,b,a has a label twice",)),
         (("summarize", "none.txt"), ("none.txt does not exist",)),
-        (("summarize", "It was a fine day."), ("is no file", "glassgpt summarize -")),
+        (("summarize", "It was a fine day."), ("is not a file", "glassgpt summarize -")),
     ],
 )
 def test_mistakes_are_one_line(
@@ -272,7 +272,7 @@ def test_a_head_reads_the_extract_token(glassgpt: Run, classifier: Path, lines: 
         "record 2: sentence is empty",
         "label 'meh' is not one of negative, positive",
         "accuracy ",
-        "of 1 labelled",
+        "of 1 labeled",
     ):
         assert said in made.err
     assert made.out.count("\n") == 3

@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def call(name: str, *args: object) -> None:
         monkeypatch.setattr(sys, "argv", [name, *map(str, args)])
-        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(sys, "path", [str((RECIPES / name).parent), *sys.path])
         runpy.run_path(str(RECIPES / name), run_name="__main__")
 
     return call

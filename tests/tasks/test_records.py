@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from glassgpt.cli.task_records import stdin_lines
+from glassgpt.cli.text import read_stdin
 from glassgpt.errors import FileFormatError
 from glassgpt.files import text as text_files
 from glassgpt.tasks.language import why_not
@@ -113,6 +115,43 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         collect(tmp_path / "a.jsonl")
     with pytest.raises(FileFormatError, match="No such file"):
         collect(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding", "name"),
+    [
+        ("\ufeff", "utf-16-le", "UTF-16"),
+        ("\ufeff", "utf-16-be", "UTF-16"),
+        ("\ufeff", "utf-32-le", "UTF-32"),
+        ("\ufeff", "utf-32-be", "UTF-32"),
+        ("", "utf-16-le", "UTF-16LE"),
+        ("", "utf-16-be", "UTF-16BE"),
+    ],
+)
+def test_utf_16_is_named_with_the_command_that_converts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, encoding: str, name: str
+) -> None:
+    """As Windows saves "Unicode". Without a mark it may even be valid UTF-8, with a zero at each letter."""
+    for suffix, text in ((".txt", "“Où?” asked Zoë.\nNobody knew.\n"), (".jsonl", '{"text": "He knew."}\n')):
+        file = tmp_path / f"a{suffix}"
+        file.write_bytes((mark + text).encode(encoding))
+        message = re.escape(f"{file} is {name[:6]}, not UTF-8. Convert it: iconv -f {name} -t UTF-8 {file} >")
+        with pytest.raises(FileFormatError, match=message):
+            list(read_records(file))
+        with pytest.raises(FileFormatError, match=message):
+            list(text_files.read_texts(file))
+        for read in (read_stdin, lambda: list(stdin_lines("classify"))):
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+            with pytest.raises(FileFormatError, match=rf"stdin is {name[:6]}.* first: iconv -f {name} -t"):
+                read()
+    (tmp_path / "a.tsv").write_bytes((mark + "en\tfr\nyes\toui\n").encode(encoding))
+    with pytest.raises(FileFormatError, match=f"is {name[:6]}"):
+        list(read_records(tmp_path / "a.tsv"))
+
+
+@pytest.mark.parametrize("text", ["", "a", "\0", "\0" * 20, "\ufeffyes", "a\0b", "ab\0" * 20, "é\0" * 20])
+def test_what_is_not_utf_16(text: str) -> None:
+    assert text_files.detect_utf16(text.encode()) is None
 
 
 @pytest.mark.parametrize("compression", ["", ".gz", ".xz", ".zst"])

@@ -107,6 +107,15 @@ def test_the_cost_of_a_long_text_is_bounded(gpt: package.GPT, monkeypatch: pytes
     assert sum(steps) == total <= 8 * (module.CANDIDATE_TOKENS + module.PROBES * module.PROBE_TOKENS)
 
 
+def test_of_fragments_fewer_are_compared(gpt: package.GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of very short sentences would take as long as a book: none of them is a real one."""
+    monkeypatch.setattr(module, "MAX_FRAGMENTS", 6)
+    made = extract(gpt, "Up. Oh! No? Ah. " * 20, 2)
+    assert (made.source_sentences, made.compared_sentences) == (80, 6)
+    assert made.notes[0].endswith("of the text's 80 sentences; 6, spread over the text, were compared")
+    assert extract(gpt, f"{STORY} Oh! No?", 2).compared_sentences == len(split_sentences(STORY))
+
+
 def test_sentences_that_say_the_same_are_quoted_once(gpt: package.GPT) -> None:
     sentences = [
         "The bridge is closed today.",

@@ -16,10 +16,10 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.tasks.records import Problems
-from glassgpt.train.classification import add_head
 from glassgpt.train.finetune import task as finetune_task
 from glassgpt.train.finetune.task import head_of
 from glassgpt.train.finetune.tune import tune
+from glassgpt.train.objectives.classification import add_head
 from glassgpt.train.preflight import check_adapter
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint, save_checkpoint
@@ -108,7 +108,7 @@ def test_it_learns_to_classify(
     assert gpt.classify("The red 3 cat.").label == "negative"
     assert gpt.classify("The black 3 cat.").label == "positive"
     classified = glassgpt("classify", "--file", file, "--model", tmp_path / "out")
-    assert "accuracy 100.0% (160 of 160 labelled records)" in classified.err
+    assert "accuracy 100.0% (160 of 160 labeled records)" in classified.err
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_an_interrupted_run_resumes_exactly(
 def test_an_adapter_is_the_tuned_model_in_a_few_factors(
     base: Path, pairs: Path, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from glassgpt.train.lora import Ranks
+    from glassgpt.train.layers.lora import Ranks
 
     monkeypatch.setattr("glassgpt.train.finetune.run.choose_ranks", lambda config: Ranks(4, 2))
     task = lines("mine.toml", *SHORT.splitlines())

@@ -21,13 +21,13 @@ from glassgpt.config import Config
 from glassgpt.errors import ConfigError, SettingError
 from glassgpt.model import GPT2
 from glassgpt.model.variants.memory import Memory
-from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import open_splits
 from glassgpt.train.distributed.parallelize import check_tensor_parallel
-from glassgpt.train.objective import Batch, LanguageModeling, MaskedLanguageModeling
+from glassgpt.train.objectives.objective import Batch, LanguageModeling, MaskedLanguageModeling
 from glassgpt.train.optim import make_optimizers
 from glassgpt.train.settings import TrainSettings
-from glassgpt.train.stream_memory import StreamMemory
+from glassgpt.train.variants.segments import SegmentLoader
+from glassgpt.train.variants.stream_memory import StreamMemory
 from glassgpt.weights import load_checkpoint
 from tests.conftest import SHIPPED
 

@@ -22,7 +22,7 @@ from glassgpt.train import loop
 from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.prepare import prepare
-from glassgpt.train.data.readers import read_pieces
+from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
 
@@ -160,6 +160,18 @@ def test_a_run_that_cannot_resume_says_why(
     assert reported[-1].startswith("glassgpt: ")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.filterwarnings("default")
+def test_a_pipe_in_place_of_a_checkpoint_is_not_waited_for(
+    data: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = run / "checkpoints" / "step-00000004" / "training.safetensors"
+    state.unlink()
+    os.mkfifo(state)
+    assert train(data, run, "--resume") == 0
+    assert "Resuming from the one before it" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_file_named_checkpoints(data: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").write_text("notes")
@@ -247,7 +259,7 @@ def test_a_text_that_shrinks_while_it_is_read_is_named(
         for number, unit in enumerate(units):
             if number == 1 and not begun:
                 harm(file)
-            for count, _ in enumerate(read_pieces(unit, 1 << 30, lambda n: None, None, 256)):
+            for count, _ in enumerate(read_document_parts(unit, 1 << 30, lambda n: None, None, 256)):
                 if count == 0 and begun:
                     harm(file)
 
@@ -261,4 +273,4 @@ def test_a_text_that_was_longer_when_it_was_divided(tmp_path: Path) -> None:
     (source,) = find_sources([tmp_path / "a.txt"])
     os.truncate(tmp_path / "a.txt", 10)
     with pytest.raises(FileFormatError, match=r"a\.txt changed while it was being read: it had 100 bytes"):
-        list(read_pieces((Chunk(source, 50, 100),), 1 << 30, lambda n: None, None, 256))
+        list(read_document_parts((Chunk(source, 50, 100),), 1 << 30, lambda n: None, None, 256))

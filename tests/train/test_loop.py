@@ -16,15 +16,15 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError, NonFiniteLossError, SettingError
 from glassgpt.files import atomic_write
 from glassgpt.model import GPT2
-from glassgpt.train import loss
 from glassgpt.train.checkpoint.load import read_training_state
 from glassgpt.train.checkpoint.run_folder import list_checkpoints
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.float8 import DLOGITS_SCALE
+from glassgpt.train.layers.float8 import DLOGITS_SCALE
 from glassgpt.train.loop import evaluate, train_loop
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch, LanguageModeling
+from glassgpt.train.objectives import loss
+from glassgpt.train.objectives.objective import Batch, LanguageModeling
 from glassgpt.train.optim import BatchedMuon, make_optimizers
 from glassgpt.train.schedule import lr_ratio
 from glassgpt.train.settings import TrainSettings
@@ -489,7 +489,7 @@ def test_activation_checkpointing_stores_less_for_the_backward_pass() -> None:
 @pytest.mark.parametrize(("vocabulary", "width"), [(23, 64), (5000, 5056), (50257, 50304)])
 def test_the_kernel_is_the_plain_cross_entropy(wanted: dict[str, float], vocabulary: int, width: int) -> None:
     """With targets that do not count and columns that are padding; and its float8 copy of the gradient."""
-    from glassgpt.train import loss_kernel
+    from glassgpt.train.objectives import loss_kernel
 
     torch.manual_seed(5)
     logits, targets = 9 * torch.randn(70, width, device="cuda"), torch.randint(0, vocabulary, (70,)).cuda()

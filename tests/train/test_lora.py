@@ -14,7 +14,7 @@ from glassgpt.errors import SettingError
 from glassgpt.gpt import GPT
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
-from glassgpt.train.lora import (
+from glassgpt.train.layers.lora import (
     LoRALayer,
     Ranks,
     add_lora,

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
-from glassgpt.train import objective
 from glassgpt.train.distributed.parallelize import parallelize
 from glassgpt.train.forward import LossModule
 from glassgpt.train.loop import evaluate, train_loop
-from glassgpt.train.objective import Batch, LanguageModeling, Objective
+from glassgpt.train.objectives import objective
+from glassgpt.train.objectives.objective import Batch, LanguageModeling, Objective
 from glassgpt.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import signal
@@ -42,8 +43,8 @@ from glassgpt.train.finetune.settings import (
 from glassgpt.train.finetune.state import STATE, is_interrupted, read_state, state_folder
 from glassgpt.train.finetune.tune import TuneResult, tune
 from glassgpt.train.interrupt import Stopping
+from glassgpt.train.layers.lora import Ranks
 from glassgpt.train.loop import evaluate
-from glassgpt.train.lora import Ranks
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -88,6 +89,25 @@ def test_texts_are_read_as_documents(tmp_path: Path, text: Path) -> None:
     assert tokens.read(0, len(tokens)).tolist() == wanted
     lengths = [len(bound) + len(tokenizer.encode(part)) for part in parts]
     assert tokens.document_starts.tolist() == [0, lengths[0], lengths[0] + lengths[1]]
+
+
+def test_a_text_that_expands_without_end_is_read_no_further_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few compressed kilobytes may be gigabytes."""
+    encoded: list[str] = []
+
+    class CountingTokenizer(ByteTokenizer):
+        def encode_array(self, text: str) -> np.ndarray:
+            encoded.append(text)
+            return super().encode_array(text)
+
+    monkeypatch.setattr(finetune_settings, "MAX_TOKENS", 1000)
+    line = json.dumps({"text": "a b c " * 100}).encode() + b"\n"
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(line * 50))
+    with pytest.raises(SettingError, match=r"more than 1,000 tokens, too many .* glassgpt prepare"):
+        read_tokens([tmp_path / "bomb.jsonl.gz"], CountingTokenizer())
+    assert 1 < len(encoded) < 50
 
 
 @pytest.mark.parametrize("count", [2 * CONTEXT + 2, 500, 5000, 1_000_000])

@@ -16,7 +16,7 @@ import pytest
 
 from glassgpt import __version__
 from glassgpt.cli import terminal
-from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
+from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError, UserError
 from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer
 from tests.weights import standin_hub
 from tests.weights.conftest import assert_same, random_checkpoint, write_shards
@@ -153,6 +153,11 @@ def test_a_copy_that_huggingface_hub_fetched_is_used(server: Hub, cache: Path) -
     server.log.clear()
     assert fetch(server, cache) == Path(theirs).parent
     assert server.log == []
+
+
+def test_an_empty_file_is_fetched(server: Hub, cache: Path) -> None:
+    server.repos[REPO]["generation_config.json"] = b""
+    assert (fetch(server, cache) / "generation_config.json").read_bytes() == b""
 
 
 def test_an_interrupted_transfer_resumes(server: Hub, cache: Path) -> None:
@@ -402,6 +407,7 @@ NONSENSE: dict[str, tuple[int, bytes, dict[str, str], str]] = {
         {},
         "gives no hash for config.json",
     ),
+    "an error in no alphabet": (404, b"", {"X-Error-Message": "\xff"}, "cannot be downloaded"),
     "a broken hub": (500, PAGE, {}, "cannot be downloaded"),
     "round in circles": (302, b"", {"Location": "/api/models/"}, "cannot be reached"),
     "out of room": (200, b"x" * 2000, {}, "sent more than 1,000 bytes"),
@@ -420,6 +426,37 @@ def test_whoever_is_not_the_hub_is_a_one_line_error(
         fetch(server, cache)
     assert "\n" not in str(caught.value)
     assert not any(path.is_file() for path in cache.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "hub", "ftp://a.b", "http://", "http://a:x", "http://a:0", "http://[::1", "http://\n", "\udcff", "http://a..b",
+     f"http://{'a' * 64}"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused(cache: Path, endpoint: str) -> None:
+    with pytest.raises(SettingError, match=r"the hub's address '.*' is not a URL .* HF_ENDPOINT"):
+        hub.fetch(REPO, endpoint=endpoint, cache=cache)
+
+
+@pytest.mark.parametrize("endpoint", ["http://a:x", "http://[::1", "hub"])
+def test_an_address_in_the_environment_that_is_none(tmp_path: Path, endpoint: str) -> None:
+    """With some of them huggingface_hub raises errors while it is imported."""
+    run = subprocess.run(
+        [sys.executable, "-m", "glassgpt", "info", REPO],
+        env={**os.environ, "PYTHONPATH": str(SRC), "HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"glassgpt: the hub's address '{endpoint}' is not a URL")
+
+
+def test_a_token_that_no_header_can_carry(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("hf_\xe9", "\udcff"):
+        monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(UserError, match=r"^the token of the hub .* is not ASCII"):
+            fetch(server, cache)
+    assert server.log == []
 
 
 def test_an_answer_without_an_end_is_given_up(

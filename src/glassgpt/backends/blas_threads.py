@@ -62,8 +62,8 @@ def thread_functions() -> tuple[Callable[[], int], Callable[[int], None]] | None
 
 
 def _libraries() -> Iterator[Any]:
-    """Numpy's compiled part, through which the libraries it is linked with are found, and those beside it
-    (Windows does not look further)."""
+    """Numpy's compiled part, through which the libraries it is linked with are found, and those next to
+    it (Windows does not look further)."""
     folder = Path(np.__file__).parent
     core = sorted((folder / "_core").glob("_multiarray_umath*"))
     for path in [*core, *sorted(folder.with_name("numpy.libs").glob("*openblas*"))]:

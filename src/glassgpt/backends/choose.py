@@ -39,7 +39,7 @@ def default_backend(config: Config, device: str | None = None, dtype: str | None
 
 
 def note_fallback(name: str, config: Config, device: str | None = None, dtype: str | None = None) -> None:
-    """Say once which backend computes where the native engine would, if it were there, and what to type."""
+    """Warn once if another backend has to replace the native engine, and say what to type."""
     if name == "native" or (name == "torch" and device is None and may_have_gpu()):
         return
     native = import_module("glassgpt.backends.native")
@@ -89,7 +89,7 @@ def load_backend(
         raise SettingError(
             f"cache_dtype {cache_dtype} is for the native backend; this model runs on {name}. Leave it out."
         )
-    more = {} if cache_dtype is None else {"cache_dtype": cache_dtype}
+    options = {} if cache_dtype is None else {"cache_dtype": cache_dtype}
     module, cls = BACKENDS[name].split(":")
     try:
         backend = getattr(import_module(module), cls)
@@ -101,7 +101,7 @@ def load_backend(
         raise UserError(
             f"running a model needs {error.name}. Install it with: pip install 'glassgpt[{name}]'"
         ) from None
-    loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype, **more)
+    loaded: Backend = backend.load(checkpoint, device=device, dtype=dtype, **options)
     return loaded
 
 

@@ -1,6 +1,6 @@
 """The numpy backend: the plain forward pass with a KV cache, for machines where nothing faster is installed.
 
-Every sequence is computed by itself, so what it gets does not depend on the others.
+Every sequence is computed by itself, so its values do not depend on the others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from glassgpt.backends.protocol import (
     WantedLogits,
     check_ids,
     check_lengths,
+    check_places,
+    check_requests,
+    check_texts,
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
 from glassgpt.model.numpy_gpt2 import NumpyGPT2, numpy_class
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
-MANY_TOKENS = 32  # for whose products several threads are worth their while
+MANY_TOKENS = 32  # whose products are large enough for several threads
 CHUNK = 128  # tokens whose logits are held at a time where tokens are scored
 
 
@@ -65,19 +68,22 @@ class NumpyBackend(HostArrays):
     ) -> Array:
         check_lengths(rows, tokens, starts)
         check_ids(tokens, self.config.vocab_size)
-        found = []
-        for i, (row, ids) in enumerate(zip(rows, tokens, strict=True)):
-            start = 0 if starts is None else starts[i]
+        starts = [0] * len(rows) if starts is None else starts
+        check_places(self, rows, starts, [len(ids) for ids in tokens])
+        outputs = []
+        for row, ids, start in zip(rows, tokens, starts, strict=True):
             with one_blas_thread() if len(ids) < MANY_TOKENS else nullcontext():
                 x = self.model.hidden(np.array([ids]), start, self.cache[:, :, row : row + 1])[0]  # (T, C)
                 if logits != "none":
-                    found.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
-        return None if logits == "none" else np.concatenate(found).astype(np.float32, copy=False)
+                    outputs.append(self.model.head(x if logits == "all" else x[-1:]))  # (T or 1, V)
+        return None if logits == "none" else np.concatenate(outputs).astype(np.float32, copy=False)
 
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
-        return self.extend(rows, [[int(token)] for token in np.asarray(ids)], positions)
+        return self.extend(rows, list(np.asarray(ids).reshape(-1, 1)), positions)
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         prefix = self.cache[:, :, source, :, :length].copy()
         for row in rows:
             self.cache[:, :, row, :, :length] = prefix
@@ -85,12 +91,13 @@ class NumpyBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
-        barred = np.array(sorted(excluded), np.int64)
+        check_requests(groups, excluded, self.config)
+        excluded_ids = np.array(sorted(excluded), np.int64)
         for number, group in enumerate(groups):
             for i, request in enumerate(group):
-                yield [(number, i)], [self._score(request, barred)]
+                yield [(number, i)], [self._score(request, excluded_ids)]
 
-    def _score(self, request: ScoreRequest, barred: np.ndarray) -> TokenScores:
+    def _score(self, request: ScoreRequest, excluded_ids: np.ndarray) -> TokenScores:
         ids, first, exclude = request
         x = self.model.hidden(ids[None, :-1])[0, first - 1 :]  # (N, C)
         targets = ids[first:]
@@ -102,11 +109,12 @@ class NumpyBackend(HostArrays):
             logprobs[some] = target_logprobs(logits, targets[some])
             greedy[some] = logits.argmax(-1) == targets[some]
             if exclude and start == 0:
-                logits[0, barred] = -np.inf
+                logits[0, excluded_ids] = -np.inf
                 allowed[0] = logits[0].argmax() == targets[0]
         return TokenScores(logprobs, greedy, allowed)
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         out = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
         for row, ids in zip(out, batch, strict=True):

@@ -65,10 +65,10 @@ class Backend(Protocol):
       Prompts are cut at multiples of it, and begin alike only in whole chunks.
     - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
       as bits, 32 tokens in each int32, the lowest first.
-    - `verify_cost`: what reading several tokens at once takes, as `generate.speculation.Cost`.
+    - `verify_cost`: the cost of reading several tokens at once, as `generate.speculation.Cost`.
     - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
-      `exact_backend()`, the same with a cache of its own that does not, which log-probabilities are reported
-      from; `score` and `logits` never round more.
+      `exact_backend()`, the same with its own cache and without that rounding, from which log-probabilities
+      are reported; `score` and `logits` never round more.
     """
 
     config: Config
@@ -84,9 +84,9 @@ class Backend(Protocol):
     ) -> Array:
         """Read tokens into rows, those of row i at positions starts[i], starts[i] + 1, ...
 
-        A row must hold its first starts[i] positions already; what it held from there on is forgotten. No
+        A row must hold its first starts[i] positions already; what it held after them is forgotten. No
         starts means 0 for all: prefill. Any split of a text into calls gives the same logits, to rounding,
-        and what a row gets does not depend on the others.
+        and a row's values do not depend on the other rows.
 
         Returns float32 logits: after the last token of each row, (len(rows), V); after all tokens, row after
         row, (sum of the lengths, V); or None.
@@ -122,7 +122,7 @@ class Backend(Protocol):
         ...
 
     def capture(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, perhaps made faster for being called at every step (a CUDA graph).
+        """The same function, perhaps faster, since it is called at every step (a CUDA graph).
 
         Its arguments are arrays with a row for each sequence, nested tuples of them, and plain values; it
         returns a tuple of such arrays. No row may depend on another.
@@ -147,13 +147,28 @@ class Backend(Protocol):
 
 
 def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:
-    """Whether a call has tokens and a start for each row."""
+    """Whether a call has tokens and a start for each row, and at least one row."""
     if len(rows) != len(tokens) or (starts is not None and len(rows) != len(starts)):
-        given = f"{len(rows)} rows, {len(tokens)} texts"
+        counts = f"{len(rows)} rows, {len(tokens)} texts"
         raise SettingError(
-            f"{given if starts is None else f'{given} and {len(starts)} starts'} were given. "
+            f"{counts if starts is None else f'{counts} and {len(starts)} starts'} were given. "
             "Give one of each for every row."
         )
+    if len(rows) == 0:
+        raise SettingError("no rows were given. Give at least one.")
+
+
+def check_places(backend: Backend, rows: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> None:
+    """Whether the cache has these rows, and room for counts[i] tokens in row i from starts[i] on. Arrays
+    would take -1 for the last row, and a slice would end where the cache does."""
+    for row, start, count in zip(rows, starts, counts, strict=True):
+        if not (_is_whole(row) and 0 <= row < backend.rows):
+            raise SettingError(f"{row!r} is not a row of the cache. Give whole numbers below {backend.rows}.")
+        if not (_is_whole(start) and _is_whole(count) and 0 <= start <= start + count <= backend.context):
+            raise SettingError(
+                f"{count!r} tokens from {start!r} on are outside the {backend.context} positions of the "
+                "cache."
+            )
 
 
 def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
@@ -162,10 +177,43 @@ def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
         if len(ids) == 0:
             raise SettingError("a row without tokens was given. Give each at least one token id.")
         for token in ids:
-            if not (isinstance(token, int | np.integer) and 0 <= token < vocab_size):
-                raise SettingError(
-                    f"{token} is not a token id. Give whole numbers from 0 to {vocab_size - 1}."
-                )
+            if not (_is_whole(token) and 0 <= token < vocab_size):
+                raise _wrong_id(token, vocab_size)
+
+
+def check_texts(texts: Sequence[Sequence[int]], config: Config) -> None:
+    """Whether texts can be read without the cache."""
+    if len(texts) == 0:
+        raise SettingError("no texts were given. Give at least one.")
+    check_ids(texts, config.vocab_size)
+    longest = max(map(len, texts))
+    if longest > config.n_positions:
+        raise SettingError(f"a text has {longest} tokens, and the model reads {config.n_positions}.")
+
+
+def check_requests(groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int], config: Config) -> None:
+    """Whether all of these tokens can be scored."""
+    check_ids([list(excluded)] if len(excluded) else [], config.vocab_size)
+    for request in (request for group in groups for request in group):
+        ids, first = request.ids, request.first
+        if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iu"):
+            raise SettingError("a request's ids are not a one-dimensional array of whole numbers.")
+        if not (_is_whole(first) and 1 <= first < len(ids) <= config.n_positions + 1):
+            raise SettingError(
+                f"a request of {len(ids)} tokens is scored from {first!r} on. Score one or more, after one "
+                f"or more and at most {config.n_positions}."
+            )
+        if not 0 <= ids.min() <= ids.max() < config.vocab_size:
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise _wrong_id(wrong, config.vocab_size)
+
+
+def _wrong_id(token: object, vocab_size: int) -> SettingError:
+    return SettingError(f"{token} is not a token id. Give whole numbers from 0 to {vocab_size - 1}.")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer)
 
 
 class StoredModel(Protocol):

@@ -59,7 +59,7 @@ def run_reporting_errors(args: Sequence[str], signals: Signals) -> int:
     except BrokenPipeError:
         return 141
     except Exception as error:
-        if signals.received is not None:  # a library turned Ctrl-C into an error of its own
+        if signals.received is not None:  # a library turned Ctrl-C into its own error
             raise KeyboardInterrupt from None
         if os.environ.get("GLASSGPT_DEBUG"):
             raise
@@ -113,7 +113,7 @@ def describe_error(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return f"this {NEEDS_TORCH}"
-    if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
         return "out of memory. Try a smaller model, fewer samples, or --dtype bfloat16."
     if "TORCHELASTIC_RUN_ID" in os.environ and _is_lost_peer(error):
         return "another process of this run has exited: see its output, then continue with --resume."
@@ -136,9 +136,11 @@ def _is_lost_peer(error: Exception) -> bool:
     return gloo or any(kind.__name__ == "DistError" for kind in type(error).__mro__)
 
 
-def _is_torch_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether torch ran out of memory, or the system while it loaded a library."""
     # By name: importing torch only to learn that this was not its error would take a second.
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    messages = ("can't allocate memory", "annot allocate memory", "failed to map segment")
+    return type(error).__name__ == "OutOfMemoryError" or any(message in str(error) for message in messages)
 
 
 def save_traceback(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ def note_stopping() -> None:
 @contextmanager
 def live_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     """Yields the function to call with each record. An evaluation leaves a line that stays."""
-    with progress_bar(what, steps) if terminal.is_terminal(sys.stderr) else log_lines(steps) as show:
+    with bar_with_metrics(what, steps) if terminal.is_terminal(sys.stderr) else log_lines(steps) as show:
         yield show
 
 
@@ -92,10 +92,9 @@ def log_lines(steps: int) -> Iterator[Callable[[Record], None]]:
 
 
 @contextmanager
-def progress_bar(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
+def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     """A bar, the metrics of the last step, and a sparkline of the loss."""
-    from rich.console import RenderableType
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TextColumn
     from rich.text import Text
 
     # Now, because rich's replacement of stderr has no encoding.
@@ -103,24 +102,12 @@ def progress_bar(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
     losses: list[float] = []
     latest: dict[str, Any] = {}
 
-    class WithMetrics(Progress):
-        def get_renderables(self) -> Iterable[RenderableType]:
-            yield self.make_tasks_table(self.tasks)
-            if losses:
-                yield Text(line(latest, step=False), overflow="ellipsis", no_wrap=True)
-                yield (
-                    Text(f"{losses[0]:.2f} ").append(spark(losses, signs), "bar").append(f" {losses[-1]:.2f}")
-                )
+    def lines() -> Iterator[Text]:
+        if losses:
+            yield Text(line(latest, step=False), overflow="ellipsis", no_wrap=True)
+            yield Text(f"{losses[0]:.2f} ").append(spark(losses, signs), "bar").append(f" {losses[-1]:.2f}")
 
-    bar = WithMetrics(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=terminal.BAR_WIDTH),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
-        console=terminal.console(sys.stderr),
-        transient=True,
-    )
+    bar = terminal.make_progress_bar(TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), lines)
     with bar:
         task = bar.add_task(what, total=steps)
 

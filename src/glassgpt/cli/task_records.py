@@ -14,7 +14,7 @@ from glassgpt.cli import terminal
 from glassgpt.cli.parser.options import Flag
 from glassgpt.cli.text import read_stdin
 from glassgpt.errors import UserError, iconv_advice
-from glassgpt.files.text import MAX_BYTES
+from glassgpt.files.text import MAX_BYTES, refuse_utf16
 from glassgpt.tasks.records import TEXT_FIELD, Problems, Record, read_records
 
 BATCH = 32  # records that are computed together
@@ -66,7 +66,7 @@ def check_file(name: str) -> None:
 
 
 def stdin_lines(command: str) -> Iterator[Record]:
-    """Each line as it comes, so that a command can stand in a pipe."""
+    """Each line as it comes, so that a command works in a pipe."""
     number = 0
     lines = iter(lambda: sys.stdin.buffer.readline(MAX_BYTES + 1), b"")
     for number, raw in enumerate(lines, start=1):
@@ -74,6 +74,8 @@ def stdin_lines(command: str) -> Iterator[Record]:
             raise UserError(
                 f"stdin, line {number} is longer than {MAX_BYTES >> 20} MiB. Split it into lines."
             )
+        if number == 1:
+            refuse_utf16(raw, "stdin")
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

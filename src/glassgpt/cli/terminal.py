@@ -1,6 +1,6 @@
-"""Everything that is drawn on a terminal: colour, tables, bars, the progress bar and the spinner.
+"""What is drawn on a terminal: color, tables, bars, the progress bar and the spinner.
 
-Results go to stdout, everything else to stderr. Colour and cursor movement are for terminals only (and colour
+Results go to stdout, everything else to stderr. Color and cursor movement are for terminals only (and color
 not with NO_COLOR); what goes to a pipe or a file is plain, aligned and never truncated.
 """
 
@@ -11,12 +11,14 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as ProgressBar
+    from rich.progress import ProgressColumn
     from rich.table import Table
     from rich.text import Text
 
@@ -44,7 +46,7 @@ STYLES = {
 
 ANSI = {"title": (1, 22), "quiet": (2, 22), "accent": (36, 39)}  # the codes that begin and end a style
 
-# Black on pastel is legible on dark and light terminals. Adjacent tokens get different colours.
+# Black on pastel is legible on dark and light terminals. Adjacent tokens get different colors.
 TOKEN_STYLES = tuple(f"black on color({n})" for n in (153, 223, 151, 183, 229))
 
 
@@ -127,7 +129,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def supports_color(stream: TextIO) -> bool:
-    """Whether to use colour: on a terminal that shows it, unless the user disabled it (no-color.org)."""
+    """Whether to use color: on a terminal that shows it, unless the user disabled it (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -228,15 +230,30 @@ def size(n_bytes: float) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
-    """The one progress bar (`glassgpt.progress`): on stderr, on a terminal only, gone when done."""
+    """Show the progress bar (`glassgpt.progress`): on stderr, on a terminal only, gone when done."""
     if not is_terminal(sys.stderr):
         yield lambda n: None
         return
-    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as ProgressBar
+    from rich.progress import DownloadColumn, TextColumn
 
-    done: ProgressColumn = DownloadColumn() if unit == "bytes" else TextColumn("{task.percentage:>3.0f}%")
-    progress_bar = ProgressBar(
+    bar = make_progress_bar(DownloadColumn() if unit == "bytes" else TextColumn("{task.percentage:>3.0f}%"))
+    with bar:
+        task = bar.add_task(description, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def make_progress_bar(
+    done: ProgressColumn, below: Callable[[], Iterable[RenderableType]] = tuple
+) -> ProgressBar:
+    """The one progress bar, with `done` after the bar itself and lines below it."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    class WithLines(Progress):
+        def get_renderables(self) -> Iterable[RenderableType]:
+            yield self.make_tasks_table(self.tasks)
+            yield from below()
+
+    return WithLines(
         TextColumn("{task.description}"),
         BarColumn(bar_width=BAR_WIDTH),
         done,
@@ -244,9 +261,6 @@ def progress(description: str, total: int | None = None, *, unit: str = "") -> I
         console=console(sys.stderr),
         transient=True,
     )
-    with progress_bar:
-        task = progress_bar.add_task(description, total=total)
-        yield lambda n: progress_bar.advance(task, n)
 
 
 @contextmanager
@@ -303,7 +317,7 @@ def ignore_write_errors() -> Iterator[None]:
 def flush_streams(interrupted: bool = False) -> None:
     """Flush both streams, so that Python has no error to report at exit.
 
-    After Ctrl-C, the shell's prompt gets a line of its own.
+    After Ctrl-C, the shell's prompt starts on a new line.
     """
     try:
         sys.stdout.flush()

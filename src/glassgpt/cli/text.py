@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def read_stdin() -> str:
     """All of stdin, which must be UTF-8."""
-    from glassgpt.files.text import read_stream
+    from glassgpt.files.text import read_stream, refuse_utf16
 
     raw = read_stream(sys.stdin.buffer, "stdin")
+    refuse_utf16(raw, "stdin")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -66,7 +67,7 @@ def encode_prompt(
         if gpt.tokenizer is None:
             raise UserError(
                 f"{gpt.name} was loaded without a tokenizer, so it takes token ids, not text. Put its "
-                f"tokenizer.json beside the weights, or type: glassgpt {command} --ids '1 2 3'"
+                f"tokenizer.json next to the weights, or type: glassgpt {command} --ids '1 2 3'"
             )
         return gpt.encode(text, allow_special)
     from glassgpt.generate.prompt import parse_ids

@@ -12,7 +12,7 @@ import importlib
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from glassgpt.errors import FileFormatError, UserError, iconv_advice
 from glassgpt.files import file_size
+from glassgpt.progress import Advance
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 27  # bytes of one line of .jsonl; a longer one is a mistake, not a document
@@ -27,8 +28,6 @@ MAX_BYTES = 1 << 28  # of a file or stream that is read whole; decoded it may ta
 
 TEXT_KINDS = {".txt": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".xz", ".zst")
-
-OnRead = Callable[[int], None]  # called with the number of bytes just read from an input file
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def read_texts(path: Path) -> Iterator[tuple[str, bool]]:
     return read_documents(Chunk(SourceFile.open(path)))
 
 
-def read_documents(chunk: Chunk, on_read: OnRead = lambda n: None) -> Iterator[tuple[str, bool]]:
+def read_documents(chunk: Chunk, on_read: Advance = lambda n: None) -> Iterator[tuple[str, bool]]:
     """The texts of a chunk in order, each with whether it ends a document.
 
     A .txt arrives in blocks, the last of them empty; a .jsonl line and a .parquet row are a document each.
@@ -120,11 +119,13 @@ def explain_read_errors(source: SourceFile) -> Iterator[None]:
         raise
 
 
-def _read_text(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_text(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines = 0
     first = chunk.start == 0
     for block, last in _mark_last(read_blocks(chunk, on_read)):
+        if first:
+            refuse_utf16(block, chunk.source.path, chunk.source.path)
         try:
             text = decoder.decode(block, last)
         except UnicodeDecodeError as error:
@@ -142,8 +143,10 @@ def _mark_last(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     yield b"", True
 
 
-def _read_json_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_json_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     for number, line in _read_lines(chunk, on_read):
+        if number == 1 and chunk.start == 0:
+            refuse_utf16(line, chunk.source.path, chunk.source.path)
         if line.isspace() or not line:
             continue
         try:
@@ -166,7 +169,7 @@ def _read_json_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]
         yield text, True
 
 
-def _read_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
+def _read_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[int, bytes]]:
     pending: list[bytes] = []  # the blocks of a line longer than one block
     length = number = 0
     for block in read_blocks(chunk, on_read):
@@ -189,7 +192,7 @@ def _read_lines(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[int, bytes]]:
     yield number + 1, b"".join(pending)
 
 
-def _read_parquet(chunk: Chunk, on_read: OnRead) -> Iterator[tuple[str, bool]]:
+def _read_parquet(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     path = chunk.source.path
     pyarrow = import_package("pyarrow", path)
     with open_parquet(path) as table:
@@ -274,7 +277,7 @@ def _join_bounded(blocks: Iterator[bytes], name: object) -> bytes:
     return bytes(data)
 
 
-def read_blocks(chunk: Chunk, on_read: OnRead) -> Iterator[bytes]:
+def read_blocks(chunk: Chunk, on_read: Advance) -> Iterator[bytes]:
     """The decompressed bytes of a chunk; an uncompressed file can be cut at the places `align` finds."""
     source = chunk.source
     with open(source.path, "rb") as raw:
@@ -365,6 +368,41 @@ def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
         newline = block.find(b"\n", newline + 1)
     inner = next(i for i in range(1, len(block) + 1) if i == len(block) or block[i] & 0xC0 != 0x80)
     return offset - 1 + inner
+
+
+# Encodings.
+
+# What begins each of them, the longer ones first: UTF-32's little-endian mark begins with that of UTF-16.
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def detect_utf16(data: bytes) -> str | None:
+    """iconv's name for the encoding of a text in UTF-16 or UTF-32, from its first bytes, or None.
+
+    Without a byte order mark, half of the bytes of most texts in UTF-16 are zero, and always every other one.
+    UTF-8 allows zeros, so that such a text is not found by decoding it.
+    """
+    for mark, name in BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return name
+    even, odd = data[:256:2], data[1:256:2]
+    if len(odd) >= 4 and 0 not in even and odd.count(0) > len(odd) / 2:
+        return "UTF-16LE"
+    if len(odd) >= 4 and 0 not in odd and even.count(0) > len(even) / 2:
+        return "UTF-16BE"
+    return None
+
+
+def refuse_utf16(data: bytes, name: object, path: Path | None = None) -> None:
+    """Raise an error with the command that converts it if a text begins as UTF-16 does."""
+    encoding = detect_utf16(data)
+    if encoding is not None:
+        raise FileFormatError(f"{name} is {encoding[:6]}, not UTF-8. {iconv_advice(path, encoding)}")
 
 
 # Errors.

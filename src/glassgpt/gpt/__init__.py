@@ -1,7 +1,7 @@
-"""A loaded model, and what one does with it: `glassgpt.load("default").generate("Once upon a time")`.
+"""The Python API of a loaded model: `glassgpt.load("default").generate("Once upon a time")`.
 
-gpt.py has the class, loading.py opens a model, task_methods.py are its methods for tasks. How texts are
-generated is in `glassgpt.generate`: batch.py, stream.py and engine/pool.py.
+gpt.py has the class, task_methods.py its methods for tasks, loading.py opens a model. Texts are generated in
+`glassgpt.generate`: batch.py, stream.py and engine/pool.py.
 """
 
 from glassgpt.generate.prompt import Prompt

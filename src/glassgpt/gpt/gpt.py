@@ -1,4 +1,4 @@
-"""`GPT`: a model with its tokenizer, and everything one does with it."""
+"""`GPT`: a model with its tokenizer, and everything it can do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class GPT(TaskMethods):
     """A model with its tokenizer.
 
-    Several threads may use it: each call has an engine of its own, and their steps alternate.
+    Several threads may use it: each call has its own engine, and their steps alternate.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class GPT(TaskMethods):
             tokens = max(tokenizer.text_size, min(tokenizer.vocab_size, size))
             raise UserError(
                 f"the tokenizer of {name or 'this model'} has {tokens:,} tokens and the model {size:,}: they "
-                "do not belong together. Put the model's own tokenizer.json beside its weights, or take its "
+                "do not belong together. Put the model's own tokenizer.json next to its weights, or take its "
                 "tokenizer away and give token ids."
             )
         self.backend = backend
@@ -77,11 +77,11 @@ class GPT(TaskMethods):
         self.score = score  # (classes, C): the head of a classifier
         self._task = task
         self._checkpoint = checkpoint
-        self._model: Any = None  # with taps, beside a backend that has none
+        self._model: Any = None  # with taps, if the backend has none
         self._engines = EnginePool(backend, tokenizer)
 
     def use_draft(self, draft: Backend, tokenizer: Tokenizer | None = None) -> None:
-        """Let a smaller model with the same vocabulary guess ahead; see `generate.speculation`."""
+        """Let a smaller model with the same vocabulary guess ahead; see `generate.engine.speculation`."""
         check_draft(draft, self.backend)
         if getattr(tokenizer, "hash", None) != getattr(self.tokenizer, "hash", None):
             raise SettingError("the draft model has another tokenizer. Take one trained with the same.")
@@ -93,7 +93,7 @@ class GPT(TaskMethods):
 
     @cached_property
     def task(self) -> Task | None:
-        """The task the model was made for: the task.toml of its folder."""
+        """The task that the model was tuned for: the task.toml of its folder."""
         if self._task is None:
             return None
         from glassgpt.tasks.definition import parse_saved_task
@@ -102,7 +102,7 @@ class GPT(TaskMethods):
 
     @property
     def lock(self) -> FairLock:
-        """Held by whoever computes with this model."""
+        """A thread holds it while it computes with this model."""
         return self._engines.lock
 
     def start_service(self, max_batch_size: int | None = None, limits: QueueLimits | None = None) -> Service:
@@ -124,18 +124,18 @@ class GPT(TaskMethods):
         return self._engines.open(prompts, settings)
 
     def stop_service(self) -> None:
-        """Each call has an engine of its own again. Texts that are not finished fail."""
+        """End the service: each call has its own engine again. Unfinished texts fail."""
         self._engines.stop_service()
 
     @property
     def service(self) -> Service | None:
-        """The one that was started."""
+        """The service, if one was started."""
         return self._engines.service
 
     @property
     def model(self) -> GPT2 | NumpyGPT2:
-        """The model whose steps can be seen and changed: the backend's own if it has taps, else one with the
-        same weights, in torch or (where that is not installed) in numpy."""
+        """The model whose steps can be seen and changed: the backend's own if it has taps, otherwise one with
+        the same weights, in torch or, if that is not installed, in numpy."""
         own = getattr(self.backend, "model", None)
         if own is not None:
             return own  # type: ignore[no-any-return]
@@ -148,7 +148,7 @@ class GPT(TaskMethods):
 
     @property
     def torch_model(self) -> GPT2:
-        """The same, as a torch module."""
+        """`model` as a torch module."""
         if not is_torch_installed():
             raise UserError(f"a torch model {NEEDS_TORCH}")
         from glassgpt.model import GPT2
@@ -167,7 +167,7 @@ class GPT(TaskMethods):
         return self.require_tokenizer("text").decode(ids)
 
     @overload
-    def generate(  # type: ignore[overload-overlap]  # a text is a list of texts, too: the first one counts
+    def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts
         self,
         prompt: Prompt | None = None,
         *,
@@ -194,13 +194,13 @@ class GPT(TaskMethods):
         rule: MakeRule | None = None,
         **changes: Unpack[SamplingParamsDict],
     ) -> Generation | list[Generation]:
-        """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which gives a list).
+        """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which returns a list).
 
-        No prompt at all lets the model ramble from the beginning of a document. The settings are the fields
-        of `SamplingParams`. With several samples the result is the first (with best_of or beams, the best),
-        and its `.samples` holds all of them in order. `rule` makes a `TokenRule` for each text: code of your
-        own that decides what may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose
-        `.generations` has what was finished by then, and what there is of the rest.
+        Without a prompt the text starts like a document. The settings are the fields of `SamplingParams`.
+        With several samples the result is the first (with best_of or beams, the best), and its `.samples`
+        holds all of them in order. `rule` makes a `TokenRule` for each text: your own code that decides what
+        may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose `.generations` has the texts so
+        far.
         """
         settings = _settings(settings, changes)
         if not is_batch(prompt):
@@ -214,7 +214,7 @@ class GPT(TaskMethods):
         settings: SamplingParams | None = None,
         **changes: Unpack[SamplingParamsDict],
     ) -> TextStream:
-        """The same, as an iterator of pieces of text; afterwards its `.generation` holds the whole."""
+        """Continue a prompt piece by piece; afterwards the iterator's `.generation` holds the whole text."""
         settings = _settings(settings, changes)
         for name, off in (("samples", 1), ("best_of", None), ("beams", None)):
             if getattr(settings, name) != off:
@@ -240,7 +240,7 @@ class GPT(TaskMethods):
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
         """The logits after every token of every sequence, float32 (B, longest, V).
 
-        Sequences may be of any lengths; what stands after the end of a shorter one means nothing.
+        Sequences may have any lengths; logits after the end of a shorter one are meaningless.
         """
         rows = [token_ids(ids) for ids in as_list(batch)]
         if not rows:
@@ -257,10 +257,10 @@ class GPT(TaskMethods):
             return self.backend.logits(rows)
 
     def fill(self, text: str, k: int = 5) -> Filled:
-        """Fill the blanks of a text, ___ for each token, with their k likeliest tokens.
+        """Fill the blanks of a text, ___ for each token, with their k most likely tokens.
 
-        A bidirectional model sees both sides of a blank, any other guesses from what precedes it and rates
-        its guesses by what follows.
+        A bidirectional model sees both sides of a blank; any other guesses from the text before it and
+        reranks its guesses by the text after it.
         """
         from glassgpt.generate.fill import fill
 
@@ -327,8 +327,8 @@ class GPT(TaskMethods):
         method: str = "integrated_gradients",
         position: int = -1,
     ) -> TokenAttribution | DirectLogitAttribution:
-        """What the logit of `target` as the next token comes from; by default, of the most likely token. Two
-        targets, `(" Mary", " John")`, are the difference of their logits.
+        """Attribute the logit of `target` as the next token; by default, of the most likely token. Two
+        targets, `(" Mary", " John")`, mean the difference of their logits.
 
         To tokens of the text: `input_x_gradient`, `integrated_gradients` (with its convergence delta) or
         `attention_rollout`. To heads and MLPs: `direct_logit_attribution`, a sum that equals the logit.
@@ -338,19 +338,19 @@ class GPT(TaskMethods):
         return attribute(self, text, target, method, position)
 
     def max_batch_size(self) -> int:
-        """How many sequences run at once."""
+        """The number of sequences of a call that run at once."""
         return self._engines.max_batch_size()
 
     def _generate(
         self, prompts: list[Prompt | None], settings: SamplingParams, rule: MakeRule | None = None
     ) -> list[Generation]:
         try:
-            found = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
+            batch = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
         except Interrupted as interrupt:
             _attach_prompts(prompts, interrupt.generations)
             raise
-        _attach_prompts(prompts, found)
-        return [generations[0] for generations in found]
+        _attach_prompts(prompts, batch)
+        return [generations[0] for generations in batch]
 
     def _ids(self, prompt: Prompt | None) -> list[int]:
         if prompt is None:
@@ -360,11 +360,11 @@ class GPT(TaskMethods):
         return token_ids(prompt)
 
     def require_tokenizer(self, purpose: str) -> Tokenizer:
-        """The tokenizer, which `purpose` ("a text prompt") needs; an error if the model came without one."""
+        """The tokenizer, which `purpose` ("a text prompt") needs. Raises an error if there is none."""
         if self.tokenizer is None:
             raise UserError(
                 f"{purpose} needs a tokenizer, and {self.name or 'this model'} came without one. "
-                "Put its tokenizer.json beside the weights, or give token ids (on the command line: --ids)."
+                "Put its tokenizer.json next to the weights, or give token ids (on the command line: --ids)."
             )
         return self.tokenizer
 
@@ -372,13 +372,13 @@ class GPT(TaskMethods):
 def _settings(settings: SamplingParams | None, changes: SamplingParamsDict) -> SamplingParams:
     if settings is None:
         return SamplingParams.of(**changes)
-    SamplingParams.of(**changes)  # what is given here
+    SamplingParams.of(**changes)  # checks the names
     return dataclasses.replace(settings, **cast(dict[str, Any], changes))
 
 
-def _attach_prompts(prompts: list[Prompt | None], found: list[list[Generation]]) -> None:
-    """Set the prompt and the siblings of every text. After Ctrl-C, some prompts may have none."""
-    for prompt, generations in zip(prompts, found, strict=False):
+def _attach_prompts(prompts: list[Prompt | None], batch: list[list[Generation]]) -> None:
+    """Set the prompt and the samples of every text. After Ctrl-C, some prompts may have none."""
+    for prompt, generations in zip(prompts, batch, strict=False):
         for generation in generations:
             generation.prompt = original_prompt(prompt)
             generation.samples = generations

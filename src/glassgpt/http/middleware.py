@@ -8,6 +8,7 @@ A server on 127.0.0.1 can be reached by every page in every browser of this mach
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Collection
@@ -94,7 +95,20 @@ class SecurityMiddleware:
             else:
                 await response(scope, receive, with_headers)
             return
-        await self.app(scope, LimitedBody(receive, self.max_body_bytes), with_headers)
+        started = False
+
+        async def send_and_remember(message: Message) -> None:
+            nonlocal started
+            started = True
+            await with_headers(message)
+
+        try:
+            await self.app(scope, LimitedBody(receive, self.max_body_bytes), send_and_remember)
+        except asyncio.CancelledError:  # the server ends before the request is finished
+            if started:
+                raise
+            error = 503, "The server was stopped before it could respond."
+            await error_response(*error, format=self.error_format)(scope, receive, with_headers)
 
     def check(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the message for a request that is rejected."""

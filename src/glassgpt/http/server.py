@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -13,6 +14,12 @@ from types import FrameType
 import uvicorn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def is_not_a_cancellation(record: logging.LogRecord) -> bool:
+    """Whether uvicorn reports anything but a request that the end of the server cut off: a traceback each."""
+    cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not cancelled and not str(record.msg).startswith("Cancel %s running task")
 
 
 class QuietServer(uvicorn.Server):
@@ -41,6 +48,9 @@ class QuietServer(uvicorn.Server):
         await super().shutdown(sockets)
         if self.force_exit:  # uvicorn would leave the app in the middle
             await self.lifespan.shutdown()
+        elif self.server_state.tasks:  # it cancelled them: each responds with an error
+            await asyncio.wait(self.server_state.tasks, timeout=1)
+            await asyncio.sleep(0)  # the event loop sends at the end of an iteration
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,14 +63,17 @@ class QuietServer(uvicorn.Server):
         def handle(number: int, frame: FrameType | None) -> None:
             received.append(number)
             if len(received) > 1:  # requests are cut off now, as asked for
-                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+                uvicorn_log.setLevel(logging.CRITICAL)
             self.handle_exit(number, frame)
 
+        uvicorn_log = logging.getLogger("uvicorn.error")
+        uvicorn_log.addFilter(is_not_a_cancellation)
         is_main = threading.current_thread() is threading.main_thread()
         previous = {number: signal.signal(number, handle) for number in SIGNALS} if is_main else {}
         try:
             self.run(sockets=[listener])
         finally:
+            uvicorn_log.removeFilter(is_not_a_cancellation)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             listener.close()

@@ -1,6 +1,6 @@
 """The operations of a trace, on numpy arrays and on torch tensors (which stay on their device) alike.
 
-A tensor brings its own methods along, so nothing here imports torch.
+Only methods of the tensors are used, so nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def like(x: AnyArray, other: AnyArray) -> AnyArray:
 
 
 def to_host(x: AnyArray) -> np.ndarray:
-    """As numpy has it. It has no bfloat16, and what is shown is float32 or better."""
+    """As a numpy array. numpy has no bfloat16: half precision becomes float32."""
     if isinstance(x, np.ndarray):
         return x
     return np.asarray((x.float() if x.is_floating_point() and x.element_size() < 4 else x).cpu())
@@ -62,12 +62,12 @@ def to_numpy(x: AnyArray) -> np.ndarray:
 
 
 def to_float64(x: AnyArray) -> np.ndarray:
-    """float64, on the host: not every device has it."""
+    """float64, on the host: not every device has float64."""
     return to_host(x.detach() if hasattr(x, "detach") else x).astype(np.float64)
 
 
 def double(x: AnyArray) -> AnyArray:
-    """In float64 where it is, on a device that has it."""
+    """In float64, on the same device if that has float64."""
     if isinstance(x, np.ndarray):
         return x.astype(np.float64)
     return x if x.is_mps else x.double()
@@ -95,8 +95,8 @@ def log_softmax(logits: AnyArray) -> AnyArray:
 def top_k(x: AnyArray, k: int) -> tuple[AnyArray, AnyArray]:
     """The k largest values along the last dimension, largest first, and their indices."""
     if not isinstance(x, np.ndarray):
-        found = x.topk(k, dim=-1)
-        return found.values, found.indices
+        top = x.topk(k, dim=-1)
+        return top.values, top.indices
     indices = np.sort(np.argpartition(x, -k, axis=-1)[..., -k:], axis=-1)  # of equals, the lower id first
     values = np.take_along_axis(x, indices, -1)
     order = np.argsort(-values, axis=-1, kind="stable")
@@ -106,10 +106,10 @@ def top_k(x: AnyArray, k: int) -> tuple[AnyArray, AnyArray]:
 def largest(x: np.ndarray, k: int) -> np.ndarray:
     """The indices of the k largest values of a vector, largest first, of equals the lower index: as by a
     stable sort, but without sorting a whole vocabulary."""
-    order, found = -x, np.arange(len(x))
+    order, candidates = -x, np.arange(len(x))
     if k < len(x):
-        found = np.flatnonzero(~(order > np.partition(order, k - 1)[k - 1]))
-    return np.asarray(found[np.argsort(order[found], kind="stable")[:k]])
+        candidates = np.flatnonzero(~(order > np.partition(order, k - 1)[k - 1]))
+    return np.asarray(candidates[np.argsort(order[candidates], kind="stable")[:k]])
 
 
 def kl_divergence(log_p: AnyArray, log_q: AnyArray) -> AnyArray:
@@ -118,6 +118,6 @@ def kl_divergence(log_p: AnyArray, log_q: AnyArray) -> AnyArray:
         from glassgpt.inspect.divergence import kl_divergence
 
         return kl_divergence(log_p, like(log_q, log_p))
-    with np.errstate(invalid="ignore"):  # 0 times infinity, which is not taken
+    with np.errstate(invalid="ignore"):  # 0 times infinity, which where() drops
         terms = np.where(log_p > -np.inf, np.exp(log_p) * (log_p - like(log_q, log_p)), 0.0)
     return terms.sum(-1).clip(min=0)  # rounding may make it slightly negative

@@ -1,4 +1,4 @@
-"""What a trace asks of a model: the forward pass with taps, whole or in parts, without gradients.
+"""What a trace needs from a model: the forward pass with taps, whole or in parts, without gradients.
 
 `NumpyForward` is the plain pass of model/numpy_gpt2.py; `TorchForward` (torch_forward.py) is that of
 model/gpt2.py, on any device. Both show the same steps, and agree to rounding.
@@ -28,7 +28,7 @@ class Forward(Protocol):
 
     @property
     def runs_blocks_alone(self) -> bool:
-        """Whether a block's output depends on the stream that enters it alone."""
+        """Whether a block's output depends only on the stream that enters it."""
         ...
 
     def embed(self, ids: Sequence[int], tap: Tap) -> AnyArray:
@@ -38,7 +38,7 @@ class Forward(Protocol):
     def hidden(
         self, ids: Sequence[int], tap: Tap | None = None, start: int = 0, cache: Any = None
     ) -> AnyArray:
-        """All but the head, (1, T, C), with a cache for tokens that stand from `start` on."""
+        """All but the head, (1, T, C), with a cache for tokens at positions from `start` on."""
         ...
 
     def block(self, layer: int, x: AnyArray, tap: Tap) -> AnyArray:
@@ -58,7 +58,7 @@ class Forward(Protocol):
         ...
 
     def head_row(self, token: int) -> AnyArray:
-        """What the final vector is multiplied with for a token's logit, (C,)."""
+        """The vector whose product with the final vector is a token's logit, (C,)."""
         ...
 
     def attention_scale(self, layer: int) -> float:
@@ -66,7 +66,7 @@ class Forward(Protocol):
         ...
 
     def attention_output(self, layer: int) -> tuple[AnyArray, AnyArray]:
-        """The weight (C, C) and bias (C,) that merged heads are multiplied with."""
+        """The weight (C, C) and bias (C,) of the output projection."""
         ...
 
     def final_norm_parameters(self) -> tuple[AnyArray, AnyArray]:
@@ -74,7 +74,7 @@ class Forward(Protocol):
         ...
 
     def at_least_float32(self) -> Forward:
-        """The same, or in float32 if this is half precision, which is too coarse for sums."""
+        """This model; in float32 if it is in half precision, which is too coarse for sums."""
         ...
 
 

@@ -32,7 +32,7 @@ BLOCK_STEPS = {
     "mlp.proj": "TC",
     "resid_post": "TC",
 }
-# Steps that only the blocks of some attentions have, before their attn.scores.
+# Steps that only some attentions have, before attn.scores.
 ATTENTION_STEPS = {f"attn.{step}": dims for kind in ATTENTIONS.values() for step, dims in kind.steps.items()}
 RESID_PRE = "resid_pre"  # what enters a block: another name for what left the one before, or the embedding
 EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
@@ -48,7 +48,7 @@ def split_name(name: str) -> tuple[int | None, str]:
 
 
 def resolve_name(config: Config, name: str) -> str:
-    """The step that a name stands for: `h.3.resid_pre` is `h.2.resid_post`, others are their own."""
+    """The step behind a name: `h.3.resid_pre` is `h.2.resid_post`, all other names are steps themselves."""
     layer, step = split_name(name)
     if step != RESID_PRE or layer is None:
         return name

@@ -1,8 +1,8 @@
 """The KV cache: the keys and values of tokens already read, so that a new token costs one column, not all.
 
-One preallocated tensor; a token's slot is its position. Rows may have any lengths: how long each is, is the
-caller's knowledge and comes in with the positions. One slot more than the context lies at the end: padding,
-whose position is -1, is written there (index -1) and never looked at.
+One preallocated tensor; a token's slot is its position. Rows may have any lengths: the caller knows them and
+passes them in as positions. After the context there is one more slot: padding, whose position is -1, is
+written there (index -1) and never looked at.
 """
 
 from __future__ import annotations

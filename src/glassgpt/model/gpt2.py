@@ -73,7 +73,7 @@ class GPT2(nn.Module):
         return show(tap, "ln_f", final)
 
     def embed(self, ids: Tensor, positions: Tensor | None = None, tap: Tap | None = None) -> Tensor:
-        """What each token means plus where it stands: (B, T) -> (B, T, C)."""
+        """What each token means plus where it is: (B, T) -> (B, T, C)."""
         where = torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
         tokens = show(tap, "wte", self.wte(ids))  # (B, T, C)
         positional = torch.zeros_like(tokens) if self.wpe is None else self.wpe(where.clamp(min=0))

@@ -1,9 +1,9 @@
 """GPT-2 in numpy: the whole forward pass on one screen, with the taps of gpt2.py and no torch.
 
-It is the same model, written a second time in plain array operations: a text to read first, an independent
-reference for tests, and what shows the steps where torch is not installed. Parameter names are OpenAI's, and
-the letters of the shape comments are those of gpt2.py: B sequences, T tokens, C = n_embd, H heads of D
-numbers, L keys, M inside the MLP, V tokens in the vocabulary.
+It is the same model, written a second time in plain array operations: a good place to start reading, an
+independent reference for tests, and the model that traces show where torch is not installed. Parameter names
+are OpenAI's, and the letters of the shape comments are those of gpt2.py: B sequences, T tokens, C = n_embd,
+H heads of D numbers, L keys, M inside the MLP, V tokens in the vocabulary.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
-"""MIDI <-> events. Read events.py (the alphabet), performance.py (notes), codec.py (notes <-> ids) and
-midi.py (files)."""
+"""MIDI <-> events.
+
+Read tokenizer/events.py (the alphabet: NOTE_ON, NOTE_OFF, TIME_SHIFT, VELOCITY), performance.py (notes),
+event_codec.py (notes <-> ids), midi.py (files), generate/ (composing), interleave.py (melody and
+accompaniment as one sequence), prepare.py (training data), sound/ and roll.py.
+"""
 
 from glassgpt.music.event_codec import PerformanceTokenizer
 from glassgpt.music.performance import Performance

@@ -1,7 +1,7 @@
 """Attention from one event to the events before it, as arcs on a piano roll: the Music Transformer's figure.
 
-An event stands at its time and pitch; TIME_SHIFT and VELOCITY have no pitch, and are drawn at that of the
-next note that begins.
+An event is drawn at its time and pitch; TIME_SHIFT and VELOCITY have no pitch, and are drawn at that of
+the next note that begins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def attention_arcs(
 ) -> list[AttentionArc]:
     """The strongest `per_head` weights of each head of a layer, from event number `event` of `ids`.
 
-    The model sees as many events before it as its context holds. Negative numbers count from the end.
+    The model sees as many of the events before it as fit its context. Negative numbers count from the end.
     """
     tokenizer, config = tokenizer_of(gpt), gpt.config
     check_whole("event", event, -len(ids), len(ids) - 1, "the events of this piece")

@@ -1,8 +1,8 @@
 """Bach's chorales on a grid of sixteenths, as the JSB Chorales data set has them.
 
 A JSON file: split -> chorales -> sixteenths -> the pitches of the voices, highest first. Written as the Music
-Transformer does, voice by voice and then the next sixteenth; where fewer than four pitches are given, rests
-follow them.
+Transformer does, voice by voice and then the next sixteenth; rests fill up sixteenths with fewer than four
+pitches.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def encode_chorale(steps: Iterable[Sequence[float]]) -> np.ndarray:
 
 
 def decode_chorale(ids: Iterable[int]) -> Performance:
-    """A chorale to hear: a pitch that a voice repeats is one long note. What follows an incomplete
-    sixteenth, or is no pitch, is left out."""
+    """A chorale to hear: a pitch that a voice repeats is one long note. Ids that are not
+    pitches, and an incomplete last sixteenth, are left out."""
     values = np.array([id for id in ids if id <= REST], np.int64)
     grid = values[: len(values) // VOICES * VOICES].reshape(-1, VOICES)  # (steps, voices)
     notes: list[tuple[float, float, int, int]] = []

@@ -4,10 +4,10 @@
     ids = tokenizer.encode_file("sonata.mid")
     tokenizer.decode(ids).start
 
-Times are rounded to steps of 10 ms from the beginning of the piece, so rounding errors do not add up. Of
-what happens at the same step notes end before notes begin, low pitches first. VELOCITY comes just before
-the first NOTE_ON that needs it, and only when its bin changes. A pause of more than a second is as many
-whole seconds, then the rest.
+Times are rounded to steps of 10 ms from the beginning of the piece, so rounding errors do not add up. In
+the same step, notes end before notes begin, low pitches first. VELOCITY precedes the first NOTE_ON that needs
+it, and is written only when its bin changes. A pause is encoded as TIME_SHIFTs of a whole second, then the
+rest.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ Ids = npt.NDArray[np.int64]
 
 
 class PerformanceTokenizer:
-    """Turns performances and MIDI files into event ids and back. `events` is "performance" (the paper's 388
-    events) or
-    "magenta" (its 310)."""
+    """Turns performances and MIDI files into event ids and back. `events` is "performance" (the
+    paper's 388 events) or "magenta" (310)."""
 
     def __init__(self, events: str = "performance") -> None:
         self.vocabulary: EventVocabulary = find_vocabulary(events)
@@ -45,7 +44,7 @@ class PerformanceTokenizer:
         return self.vocabulary.size
 
     def encode_file(self, path: str | Path, tracks: Iterable[str] | None = None) -> list[int]:
-        """The events of a MIDI file; of all its tracks, drums excepted, or of those named."""
+        """The events of a MIDI file: of all its tracks except drums, or of those in `tracks`."""
         from glassgpt.music.midi import read_midi
 
         ids: list[int] = self.encode(read_midi(path, tracks)).tolist()
@@ -75,8 +74,8 @@ class PerformanceTokenizer:
 
         gap = np.diff(time, prepend=0)  # steps since the event before
         seconds, rest = gap // MAX_SHIFT, gap % MAX_SHIFT
-        width = seconds + (rest > 0) + changed + 1  # ids that each note event takes, itself included
-        last = np.cumsum(width) - 1  # where it stands
+        width = seconds + (rest > 0) + changed + 1  # ids of each note event: its pause, its velocity, itself
+        last = np.cumsum(width) - 1  # the place of the note event
         ids = np.full(int(width.sum()), events.time_shift + MAX_SHIFT - 1, np.int64)  # whole seconds
         ids[last] = note_ids
         ids[last[changed] - 1] = events.velocity + bins[changed]
@@ -109,8 +108,8 @@ def to_steps(performance: Performance) -> tuple[Ids, Ids]:
 class Player:
     """Plays events one by one: what time it is, which notes sound, which have ended.
 
-    `now` is in steps of 10 ms. Notes may sound already: `hold` says so. A pitch may sound twice, as where two
-    tracks were merged, unless `one_key`: then it is a piano's key, and struck again its former note ends.
+    `now` is in steps of 10 ms. `hold` begins a note. A pitch may sound twice, for instance where two tracks
+    were merged, unless `one_key`: then a key that is struck again ends its former note.
     """
 
     def __init__(self, vocabulary: EventVocabulary, now: int = 0, one_key: bool = False) -> None:
@@ -149,7 +148,7 @@ class Player:
                 del self.sounding[pitch]
 
     def performance(self) -> Performance:
-        """All notes so far; those that still sound end now. A note that ends when it begins is none."""
+        """All notes so far; those that still sound end now. Notes of no length are left out."""
         still = [(*note, pitch, self.now) for pitch, notes in self.sounding.items() for note in notes]
         start, velocity, pitch, end = np.array(self.notes + still, np.int64).reshape(-1, 4).T
         audible = end > start

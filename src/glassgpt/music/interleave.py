@@ -38,8 +38,8 @@ def interleave(
 
 
 def split_by_time(ids: Iterable[int], events: EventVocabulary, length: int = SEGMENT) -> list[list[int]]:
-    """The events of each segment of `length` steps. Time is counted from where the segment begins; what
-    remains until its end is not written."""
+    """The events of each segment of `length` steps. Time is counted from the beginning of the segment;
+    the pause before its end is not written."""
     segments: list[list[int]] = []
     now = written = 0  # steps, of the event and of the shifts written before it
     for id in ids:

@@ -1,8 +1,8 @@
 """How much of a performance was copied from others, in seconds.
 
-What is compared is the sequence of intervals from note to note: a passage transposed, played faster or
-louder is still recognised. Short runs (a scale, a repeated chord) are common to much music by chance, so
-read the figure beside that of a held-out piece.
+The sequences of intervals from note to note are compared: a passage that is transposed, faster or
+louder is still recognized. Short runs (a scale, a repeated chord) are common to much music by chance, so
+compare the figure with that of a held-out piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 2**64))
 
 @dataclass(frozen=True)
 class Copy:
-    """The longest run of notes that also stands in one of the others."""
+    """The longest run of notes that also occurs in one of the others."""
 
     notes: int
     seconds: float  # until the next note, which is not copied: how long notes are held is not compared
@@ -51,13 +51,13 @@ def hash_windows(values: npt.NDArray[np.int64], length: int) -> Hashes:
 
 
 def join(others: Iterable[Performance]) -> npt.NDArray[np.int64]:
-    """The intervals of all of them in one row; between two stands a number that is nowhere else."""
+    """The intervals of all of them in one row; a number that occurs nowhere else separates them."""
     parts = [np.append(intervals(other), 1000 + number) for number, other in enumerate(others)]
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def longest_copy(performance: Performance, others: Iterable[Performance] | npt.NDArray[np.int64]) -> Copy:
-    """The longest run of the performance's notes that one of `others` has, too.
+    """The longest run of the performance's notes that also occurs in one of `others`.
 
     To compare many performances with the same others, `join` these once.
     """
@@ -65,13 +65,13 @@ def longest_copy(performance: Performance, others: Iterable[Performance] | npt.N
     theirs = others if isinstance(others, np.ndarray) else join(others)
     low, high, place = 0, len(mine), 0  # a run of `low` intervals is shared, one of `high` + 1 is not
     while low < high:
-        # A shared run is seldom long: twice the last that was, until one is not.
+        # Shared runs are seldom long: double the length until no run is shared.
         length = min(2 * low + 1, (low + high + 1) // 2)
-        found = shared(mine, theirs, length)
-        if found is None:
+        match = shared(mine, theirs, length)
+        if match is None:
             high = length - 1
         else:
-            low, place = length, found
+            low, place = length, match
     if low == 0:
         return Copy(0, 0.0, 0.0)
     start, after = float(performance.start[place]), place + low + 1
@@ -80,7 +80,7 @@ def longest_copy(performance: Performance, others: Iterable[Performance] | npt.N
 
 
 def shared(mine: npt.NDArray[np.int64], theirs: npt.NDArray[np.int64], length: int) -> int | None:
-    """Where a run of so many intervals begins that the others have; the hash is checked by the intervals."""
+    """Where a run of `length` intervals begins that the others also have; equal hashes are checked."""
     wanted, hashed = hash_windows(mine, length), hash_windows(theirs, length)
     for place in np.flatnonzero(np.isin(wanted, hashed)):
         there = np.flatnonzero(hashed == wanted[place])

@@ -1,13 +1,13 @@
 """MIDI files <-> performances.
 
-Types 0 and 1, with tempo changes. Each channel of a track is read as an instrument of its own (its notes,
-its sustain pedal), then all are one piano. A NOTE_OFF of a silent pitch is ignored; of a pitch that sounds
-twice the first note ends first; notes that are never ended end with the track. The sustain pedal (controller
-64, down from 64 on) lets a note sound until the pedal is released or the same key is struck again.
+Types 0 and 1, with tempo changes. Each channel of a track is read as a separate instrument (its notes,
+its sustain pedal); then all are merged into one piano. A NOTE_OFF of a silent pitch is ignored; if a pitch
+sounds twice, the first note ends first; notes without an end end with the track. The sustain pedal
+(controller 64, down from 64 on) lets a note sound until the pedal is released or the key is struck again.
 
-The reader is our own, because these rules need every message in its order and all of MAESTRO needs speed:
+These rules need every message in its order, and all of MAESTRO needs speed, hence our own reader:
 mido takes ten times as long for its objects, and symusic, ten times faster still, drops notes that are never
-ended and forgets the order of what happens at one tick. Both are held against it in the tests.
+ended and loses the order of events at the same tick. The tests compare it with both.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_midi(path: str | Path, tracks: Iterable[str] | None = None) -> Performa
 
 
 def read_melody(path: str | Path, melody: str) -> tuple[Performance, Performance]:
-    """What the track called `melody` plays, and what all others do."""
+    """The notes of the track called `melody`, and those of all other tracks."""
     file = read_file(Path(path))
     chosen = choose_tracks(file, [melody])
     others = [track for track in file.tracks if track.name != melody]
@@ -87,7 +87,7 @@ def read_file(path: Path) -> MidiFile:
 
 
 def check_file(path: Path, data: bytes) -> MidiFile:
-    """The file that these bytes are, if it can be played."""
+    """Parse the bytes of a file, and refuse one that cannot be played."""
     try:
         file = parse(path, data)
         TempoMap(file)
@@ -128,7 +128,7 @@ def parse(path: Path, data: bytes) -> MidiFile:
         raise Damaged("it does not begin with MThd")
     kind, division = int.from_bytes(data[8:10], "big"), int.from_bytes(data[12:14], "big", signed=True)
     if kind > 2:
-        raise Damaged(f"there is no type {kind}")
+        raise Damaged(f"type {kind} does not exist")
     at, tracks = 8 + int.from_bytes(data[4:8], "big"), []
     while at + 8 <= len(data):
         size = int.from_bytes(data[at + 4 : at + 8], "big")
@@ -170,7 +170,7 @@ def parse_track(data: bytes) -> Track:
             first, second = data[at], data[at + 1]
             at += 2
             if (first | second) >= 0x80:
-                raise Damaged("a status byte stands where data should")
+                raise Damaged("a status byte is in the place of data")
             if kind != CONTROL or first == SUSTAIN:
                 messages.append((tick, status, first, second))
         elif kind in DATA_BYTES:
@@ -189,7 +189,7 @@ def parse_track(data: bytes) -> Track:
             size, at = read_number(data, at)
             at += size
         else:
-            raise Damaged("a message has no status" if status == 0 else f"there is no message {status:#x}")
+            raise Damaged("a message has no status" if status == 0 else f"message {status:#x} does not exist")
     if at > end:
         raise IndexError
     return Track(name, messages, tempi, tick)
@@ -262,14 +262,14 @@ def read_notes(track: Track) -> Iterator[tuple[int, int, int, int]]:
 
 
 def write_midi(performance: Performance, path: str | Path, seconds: float | None = None) -> None:
-    """Save a performance as a MIDI file of type 0, for a piano; it ends after so many seconds."""
+    """Save a performance as a MIDI file of type 0, for a piano; by default it ends with its last note."""
     data = to_midi(performance, seconds)
     with atomic_write(Path(path)) as part:
         part.write_bytes(data)
 
 
 def to_midi(performance: Performance, seconds: float | None = None) -> bytes:
-    """A performance as the bytes of a MIDI file, which ends with its last note, or after so many seconds."""
+    """A performance as the bytes of a MIDI file, which ends with its last note, or after `seconds`."""
     on = np.rint(performance.start * TICKS_PER_SECOND).astype(np.int64)
     off = np.maximum(np.rint(performance.end * TICKS_PER_SECOND).astype(np.int64), on + 1)
     rows = zip(

@@ -1,8 +1,7 @@
 """A piano performance: notes with an onset, an end, a pitch and a velocity.
 
 Notes of the same pitch may overlap (two hands, two tracks). A stream of events cannot say which of them a
-NOTE_OFF ends, so the first that began is the first to end: the k-th onset of a pitch goes with its k-th
-end.
+NOTE_OFF ends, so the first that began ends first: the k-th onset of a pitch belongs to its k-th end.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Performance:
         return float(self.end.max(initial=0.0))
 
     def choose(self, which: npt.NDArray[np.bool_]) -> Performance:
-        """The notes for which it is True."""
+        """The notes where `which` is True."""
         return Performance(self.start[which], self.end[which], self.pitch[which], self.velocity[which])
 
     def crop(self, first: float, last: float) -> Performance:

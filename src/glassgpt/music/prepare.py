@@ -67,7 +67,9 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PieceFile:
+    """A MIDI file, and the split it belongs to."""
+
     path: Path
     split: str
 
@@ -108,12 +110,12 @@ def prepare_midi(
 
     def documents() -> Iterator[tuple[str, np.ndarray]]:
         with progress("encoding", len(pieces), unit="files") as advance:
-            for piece, found in zip(pieces, encode_files(pieces, encoding, tempi, workers), strict=True):
+            for piece, result in zip(pieces, encode_files(pieces, encoding, tempi, workers), strict=True):
                 advance(1)
-                if isinstance(found, Skipped):
-                    skipped.append(found)
+                if isinstance(result, Skipped):
+                    skipped.append(result)
                 else:
-                    yield from ((piece.split, ids) for ids in found)
+                    yield from ((piece.split, ids) for ids in result)
 
     def facts() -> dict[str, Any]:
         return {
@@ -126,23 +128,23 @@ def prepare_midi(
     return write_shards(out, encoding.tokenizer, documents(), facts, force)
 
 
-def find_pieces(inputs: Iterable[str | Path], val_fraction: float, seed: int) -> list[Piece]:
-    pieces: list[Piece] = []
+def find_pieces(inputs: Iterable[str | Path], val_fraction: float, seed: int) -> list[PieceFile]:
+    pieces: list[PieceFile] = []
     files: list[Path] = []
-    for given in map(Path, inputs):
-        table = find_split_table(given)
+    for source in map(Path, inputs):
+        table = find_split_table(source)
         if table is not None:
             pieces += read_split_table(table)
-        elif given.is_dir():
-            found = (p for p in given.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
-            files += sorted(p for p in found if p.is_file())  # a folder may be called x.mid, too
-        elif given.is_file():
-            files.append(given)
+        elif source.is_dir():
+            midi_files = (p for p in source.rglob("*") if p.suffix.lower() in (".mid", ".midi"))
+            files += sorted(p for p in midi_files if p.is_file())  # a folder may also be called x.mid
+        elif source.is_file():
+            files.append(source)
         else:
-            raise SettingError(f"{given} does not exist. Name MIDI files, or folders of them.")
+            raise SettingError(f"{source} does not exist. Name MIDI files, or folders of them.")
     pieces += split_files(files, val_fraction, seed)
     if not pieces:
-        raise SettingError("there are no .mid or .midi files. Name others.")
+        raise SettingError("no .mid or .midi files were found. Name others.")
     return pieces
 
 
@@ -155,7 +157,7 @@ def find_split_table(folder: Path) -> Path | None:
     return None
 
 
-def read_split_table(table: Path) -> list[Piece]:
+def read_split_table(table: Path) -> list[PieceFile]:
     pieces = []
     for row in csv.DictReader(io.StringIO(read_text(table, CSV_LIMIT))):
         path = table.parent / row["midi_filename"]
@@ -165,11 +167,11 @@ def read_split_table(table: Path) -> list[Piece]:
             )
         if not path.resolve().is_relative_to(table.parent.resolve()):
             raise FileFormatError(f"{table} names {row['midi_filename']}, which lies outside of its folder.")
-        pieces.append(Piece(path, SPLITS[row["split"]]))
+        pieces.append(PieceFile(path, SPLITS[row["split"]]))
     return pieces
 
 
-def split_files(files: Sequence[Path], val_fraction: float, seed: int) -> list[Piece]:
+def split_files(files: Sequence[Path], val_fraction: float, seed: int) -> list[PieceFile]:
     """The files with the lowest hashes of their content are held out: at least one, if there are two."""
     key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
     hashes = {path: hash_content(path, key) for path in files}
@@ -177,7 +179,7 @@ def split_files(files: Sequence[Path], val_fraction: float, seed: int) -> list[P
     if val_fraction > 0 and len(files) > 1:
         count = min(max(1, count), len(files) - 1)
     held_out = set(sorted(files, key=lambda path: (hashes[path], path))[:count])
-    return [Piece(path, "val" if path in held_out else "train") for path in files]
+    return [PieceFile(path, "val" if path in held_out else "train") for path in files]
 
 
 def hash_content(path: Path, key: bytes) -> bytes:
@@ -189,7 +191,7 @@ def hash_content(path: Path, key: bytes) -> bytes:
 
 
 def encode_files(
-    pieces: Sequence[Piece], encoding: Encoding, tempi: int, workers: int | None
+    pieces: Sequence[PieceFile], encoding: Encoding, tempi: int, workers: int | None
 ) -> Iterator[Documents | Skipped]:
     """The documents of each file, in order: of the train split at several tempi."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

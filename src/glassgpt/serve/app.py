@@ -63,7 +63,7 @@ def make_app(
             CORSMiddleware,
             allow_origins=settings.cors_origin,
             allow_methods=["GET", "POST"],
-            allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own
+            allow_headers=["*"],  # OpenAI's client for browsers sends a dozen others
             expose_headers=["retry-after", HEADER],
         )
     app.add_middleware(

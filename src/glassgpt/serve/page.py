@@ -103,7 +103,7 @@ async def open_request(id: str, state: StateDep, prompt: int = 0, sample: int = 
     """The Explorer of a request's model, with the tokens of one of its texts so far."""
     request = state.recent.get(id)
     if request is None:
-        raise ApiError(404, f"The request {id[:60]!r} is not kept (any more).", "id")
+        raise ApiError(404, f"The request {id[:60]!r} is not kept (anymore).", "id")
     if (prompt, sample) not in request.choices():
         raise ApiError(404, f"The request has no text for prompt {prompt}, sample {sample} (yet).", "sample")
     ids = json.dumps(request.ids(prompt, sample), separators=(",", ":"))

@@ -148,7 +148,7 @@ class BatchWorker:
         return results
 
     def run_batch(self, prompts: list[list[int]], changes: list[dict[str, Any]]) -> list[Generation]:
-        """A text for each prompt, with settings of its own."""
+        """A text for each prompt, with its own settings."""
         from glassgpt.generate import SamplingParams
 
         generations: dict[int, Generation] = {}

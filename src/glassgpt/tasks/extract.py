@@ -36,6 +36,7 @@ PROBE_TOKENS = 16  # of each of them, from its beginning
 CANDIDATE_TOKENS = 64  # that are read of a candidate
 MAX_CANDIDATES = 256  # of a longer text that many sentences are compared, spread over it: 60,000 tokens
 MIN_TOKENS = 8  # shorter sentences (headings, greetings) are taken only where there are no others
+MAX_FRAGMENTS = 64  # then this many are compared: which of them are chosen matters less than the time
 MIN_LETTERS = 0.85  # of the characters, with spaces; code and links have fewer
 POSITION_WEIGHT = 0.5  # both chosen on 14 articles of the validation set of recipes/summarisation
 FLUENCY_WEIGHT = 0.5
@@ -58,8 +59,9 @@ class Extract:
 
     quotes: list[Quote]
     source_sentences: int
-    compared_sentences: int  # without headings and tables, and at most MAX_CANDIDATES
+    compared_sentences: int  # without headings and tables, and at most MAX_CANDIDATES or MAX_FRAGMENTS
     source_tokens: int
+    sampled: bool = False  # more were worth comparing
 
     mode = "extract"
 
@@ -73,7 +75,7 @@ class Extract:
         if len(self.quotes) == self.source_sentences:
             return [f"the text has {_count(self.source_sentences, 'sentence')}: it is returned unchanged"]
         note = f"extract: {len(self.quotes)} of the text's {_count(self.source_sentences, 'sentence')}"
-        if MAX_CANDIDATES <= self.compared_sentences < self.source_sentences:
+        if self.sampled:
             note += f"; {self.compared_sentences:,}, spread over the text, were compared"
         return [note]
 
@@ -90,20 +92,26 @@ def extract(
         quotes = [Quote(i, part) for i, part in enumerate(parts)]
         return Extract(quotes, len(parts), len(parts), source_tokens)
     ids = [gpt.encode(f" {part}")[:CANDIDATE_TOKENS] for part in parts]
-    candidates = choose_candidates(parts, ids, sentences)
+    comparable, most = choose_candidates(parts, ids, sentences)
+    candidates = spread(comparable, most)
     if len(candidates) == 1:
         return Extract([Quote(candidates[0], parts[candidates[0]])], len(parts), 1, source_tokens)
     scores = rank(gpt, [ids[i] for i in candidates], candidates, progress)
     chosen = choose([parts[i] for i in candidates], scores, sentences)
     quotes = [Quote(candidates[i], parts[candidates[i]], float(scores[i])) for i in sorted(chosen)]
-    return Extract(quotes, len(parts), len(candidates), source_tokens)
+    return Extract(
+        quotes, len(parts), len(candidates), source_tokens, sampled=len(candidates) < len(comparable)
+    )
 
 
-def choose_candidates(parts: Sequence[str], ids: Sequence[list[int]], sentences: int) -> list[int]:
-    """The numbers of the sentences to compare: those that look like sentences, if there are enough."""
+def choose_candidates(
+    parts: Sequence[str], ids: Sequence[list[int]], sentences: int
+) -> tuple[Sequence[int], int]:
+    """The numbers of those that look like sentences, if there are enough, and how many of them to compare."""
     prose = [i for i, part in enumerate(parts) if len(ids[i]) >= MIN_TOKENS and is_prose(part)]
-    numbers = prose if len(prose) >= sentences else list(range(len(parts)))
-    return spread(numbers, max(MAX_CANDIDATES, sentences))
+    if len(prose) >= sentences:
+        return prose, max(MAX_CANDIDATES, sentences)
+    return range(len(parts)), max(MAX_FRAGMENTS, sentences)
 
 
 def is_prose(sentence: str) -> bool:

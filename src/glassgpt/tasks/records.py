@@ -17,7 +17,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError, SettingError, iconv_advice, short_repr
 from glassgpt.files import expand_user
-from glassgpt.files.text import TEXT_KINDS, parse_json_lines, read_bytes, split_suffix
+from glassgpt.files.text import TEXT_KINDS, parse_json_lines, read_bytes, refuse_utf16, split_suffix
 
 SHOWN = 20  # problems reported one by one; the others are only counted
 TABLES = {".tsv": "\t", ".csv": ","}
@@ -99,6 +99,7 @@ def read_records(file: str | Path) -> Iterator[Record]:
         data = read_bytes(path)
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    refuse_utf16(data, path, path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -173,7 +173,7 @@ def lookup_token(tokenizer: Tokenizer, token_id: object, tokens: Sequence[bytes 
     An unused id, as added tokens may leave, has no bytes: a model may still sample it.
     """
     try:
-        if token_id >= 0 and not isinstance(token_id, bool):  # type: ignore[operator]  # numpy ints too
+        if token_id >= 0 and not isinstance(token_id, bool):  # type: ignore[operator]  # also numpy's
             data = tokens[token_id]  # type: ignore[call-overload]
             return b"" if data is None else data
     except (IndexError, TypeError):

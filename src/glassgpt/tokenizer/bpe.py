@@ -45,8 +45,8 @@ class BPEVocabulary:
     tokens: tuple[bytes | None, ...]  # by id; None for an unused id
     merges: tuple[Pair, ...]  # pairs of ids, by rank
     merged: tuple[int, ...]  # the id of each merged pair
-    special: Mapping[str, int]  # recognised in text only with allow_special
-    added: Mapping[str, int]  # recognised in every text, first (tokens added by a user)
+    special: Mapping[str, int]  # recognized in text only with allow_special
+    added: Mapping[str, int]  # recognized in every text, first (tokens added by a user)
 
     @property
     def byte_ids(self) -> list[int]:
@@ -73,8 +73,8 @@ class BPETokenizer(Tokenizer):
         self._tokens = vocabulary.tokens
         self._byte_ids = vocabulary.byte_ids
         self._ranks = {
-            pair: (rank, made)
-            for rank, (pair, made) in enumerate(zip(vocabulary.merges, vocabulary.merged, strict=True))
+            pair: (rank, new_id)
+            for rank, (pair, new_id) in enumerate(zip(vocabulary.merges, vocabulary.merged, strict=True))
         }
         self._cache: dict[str, list[int]] = {}
         self._added_pattern = _compile_names(vocabulary.added)
@@ -145,11 +145,11 @@ class BPETokenizer(Tokenizer):
         finder = self._special_pattern if allow_special else self._added_pattern
         start = 0
         if finder is not None:
-            for found in finder.finditer(text):
-                name = found.group()
+            for match in finder.finditer(text):
+                name = match.group()
                 token_id = self.data.added.get(name)
-                yield text[start : found.start()], self.data.special[name] if token_id is None else token_id
-                start = found.end()
+                yield text[start : match.start()], self.data.special[name] if token_id is None else token_id
+                start = match.end()
         yield text[start:], None
 
     def _encode_word(self, word: str) -> list[int]:
@@ -175,10 +175,10 @@ class BPETokenizer(Tokenizer):
         joins = self._ranks
         never = (len(joins), -1)
         while len(ids) > 1:
-            rank, made = min(joins.get(pair, never) for pair in pairwise(ids))
-            if made < 0:
+            rank, new_id = min(joins.get(pair, never) for pair in pairwise(ids))
+            if new_id < 0:
                 return
-            ids = merge_pair(ids, self.data.merges[rank], made)
+            ids = merge_pair(ids, self.data.merges[rank], new_id)
             yield rank, ids
 
     def explain(self, text: str, allow_special: bool = False) -> list[WordMerges]:
@@ -229,14 +229,14 @@ class BPETokenizer(Tokenizer):
         return [tokens, data.merges, data.merged, dict(data.special), dict(data.added)]
 
 
-def merge_pair(ids: Sequence[int], pair: Pair, made: int) -> list[int]:
+def merge_pair(ids: Sequence[int], pair: Pair, new_id: int) -> list[int]:
     """Replace every occurrence of the pair, from left to right, by its merged id."""
     left, right = pair
     result: list[int] = []
     i = 0
     while i < len(ids):
         if i + 1 < len(ids) and ids[i] == left and ids[i + 1] == right:
-            result.append(made)
+            result.append(new_id)
             i += 2
         else:
             result.append(ids[i])
@@ -253,25 +253,23 @@ def merge_with_heap(ids: list[int], joins: Mapping[Pair, tuple[int, int]]) -> li
     n = len(ids)
     after = list(range(1, n + 1))  # links of the list; n is the end
     before = list(range(-1, n - 1))
-    heap = [
-        (*found, i, ids[i], ids[i + 1]) for i in range(n - 1) if (found := joins.get((ids[i], ids[i + 1])))
-    ]
+    heap = [(*join, i, ids[i], ids[i + 1]) for i in range(n - 1) if (join := joins.get((ids[i], ids[i + 1])))]
     heapq.heapify(heap)
     while heap:
-        _, made, i, left, right = heapq.heappop(heap)
+        _, new_id, i, left, right = heapq.heappop(heap)
         j = after[i]
         if ids[i] != left or j >= n or ids[j] != right:
-            continue  # one of the two has been merged with another neighbour
-        ids[i] = made
+            continue  # one of the two was merged with its other neighbor
+        ids[i] = new_id
         ids[j] = -1
         after[i] = j = after[j]
         if j < n:
             before[j] = i
-            if found := joins.get((made, ids[j])):
-                heapq.heappush(heap, (*found, i, made, ids[j]))
+            if join := joins.get((new_id, ids[j])):
+                heapq.heappush(heap, (*join, i, new_id, ids[j]))
         h = before[i]
-        if h >= 0 and (found := joins.get((ids[h], made))):
-            heapq.heappush(heap, (*found, h, ids[h], made))
+        if h >= 0 and (join := joins.get((ids[h], new_id))):
+            heapq.heappush(heap, (*join, h, ids[h], new_id))
     return [token_id for token_id in ids if token_id >= 0]
 
 

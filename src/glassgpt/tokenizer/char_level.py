@@ -36,7 +36,7 @@ class ByteTokenizer(Tokenizer):
     def train(
         cls, files: Iterable[PathLike] | PathLike = (), vocab_size: int = 257, **options: Any
     ) -> ByteTokenizer:
-        """Bytes need no training; for the same interface as the other kinds."""
+        """Return a tokenizer. Bytes need no training, but the other kinds have this method."""
         _check_no_options(options)
         return cls()
 
@@ -174,7 +174,7 @@ def _write(vocab: dict[str, int], pre_tokenizer: object, decoder: object) -> dic
 
 
 def detect_char_level(data: dict[str, Any]) -> Tokenizer | None:
-    """The byte or character tokenizer whose tokenizer.json this is; None if it is another's."""
+    """The byte or character tokenizer of this tokenizer.json; None if it is of another kind."""
     model = data.get("model")
     if not isinstance(model, dict) or model.get("merges") != [] or not isinstance(model.get("vocab"), dict):
         return None
@@ -182,14 +182,14 @@ def detect_char_level(data: dict[str, Any]) -> Tokenizer | None:
     characters = names[:-1]
     if all(len(name) == 1 and not "\ud800" <= name <= "\udfff" for name in characters):
         for tokenizer in (ByteTokenizer(), CharTokenizer(characters)):
-            made: dict[str, Any] = json.loads(tokenizer.files()["tokenizer.json"])
-            if all(data.get(key) == value for key, value in made.items()):
+            expected: dict[str, Any] = json.loads(tokenizer.files()["tokenizer.json"])
+            if all(data.get(key) == value for key, value in expected.items()):
                 return tokenizer
     return None
 
 
 def read_char_level(path: Path, data: dict[str, Any]) -> Tokenizer:
-    """A byte or character tokenizer from the small JSON of our own that version 0.1 wrote."""
+    """A byte or character tokenizer from the small JSON that version 0.1 wrote."""
     kind = data[OUR_KEY]
     if kind == ByteTokenizer.kind:
         return ByteTokenizer()

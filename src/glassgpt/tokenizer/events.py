@@ -34,7 +34,7 @@ MELODY, ACCOMPANIMENT = "MELODY", "ACCOMPANIMENT"  # whose events follow
 
 @dataclass(frozen=True)
 class EventVocabulary:
-    """Which id stands for which event. The kinds lie one after the other, in the order of the fields here."""
+    """The events and their ids. Kinds of events follow one another in the order of the fields here."""
 
     name: str
     lowest: int = 0  # pitch
@@ -149,8 +149,8 @@ class EventTokenizer(NamedTokenizer):
     def __init__(self, events: str = "performance", melody: bool = False) -> None:
         self.events = find_vocabulary(events)
         self.melody = melody
-        more = (MELODY, ACCOMPANIMENT) if melody else ()
-        super().__init__((*self.events.names, END_OF_TEXT, *more), self.events.size)
+        roles = (MELODY, ACCOMPANIMENT) if melody else ()
+        super().__init__((*self.events.names, END_OF_TEXT, *roles), self.events.size)
 
     def pitch_ranges(self) -> list[range]:
         events = self.events

@@ -43,11 +43,11 @@ def load(path: PathLike) -> Tokenizer:
 
 def _find_in(folder: Path) -> Path:
     names = ["tokenizer.json", *(vocab for vocab, _ in PAIRS_OF_FILES)]
-    found = [folder / name for name in names if (folder / name).is_file()]
-    found += sorted(folder.glob("*.tiktoken"))
-    if not found:
+    candidates = [folder / name for name in names if (folder / name).is_file()]
+    candidates += sorted(folder.glob("*.tiktoken"))
+    if not candidates:
         raise ModelNotFoundError(
             f"{folder} contains no tokenizer; it needs tokenizer.json, vocab.json + merges.txt, "
             "encoder.json + vocab.bpe, or a .tiktoken file"
         )
-    return found[0]
+    return candidates[0]

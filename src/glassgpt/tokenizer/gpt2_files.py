@@ -21,7 +21,7 @@ HIGHEST_ID = 1 << 22
 
 
 def read(vocab_path: Path, merges_path: Path) -> BPEVocabulary:
-    """Read the two files, and added_tokens.json beside them where Hugging Face left one."""
+    """Read the two files, and the added_tokens.json that Hugging Face may have put next to them."""
     ids = check_ids(vocab_path, read_json(vocab_path, LARGEST_FILE))
     merges = check_merges(merges_path, _read_merge_lines(merges_path), ids, f"{merges_path}, line")
     # A token that no merge makes and that is not byte-encoded is special: `<|endoftext|>` and the like.

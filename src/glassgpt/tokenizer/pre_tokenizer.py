@@ -40,7 +40,7 @@ def _word_pattern() -> re.Pattern[str]:
 
 @cache
 def _ascii_word_pattern() -> re.Pattern[str]:
-    """The same for text of ASCII alone. Compiling the tables of Unicode takes longer than a prompt needs."""
+    """The pattern for ASCII text: compiling the tables of Unicode takes longer than encoding a prompt."""
     pattern = PATTERN.replace(r"\p{L}", "[A-Za-z]").replace(r"\p{N}", "[0-9]")
     pattern = pattern.replace(r"[^\s[A-Za-z][0-9]]", r"[^\t-\r 0-9A-Za-z]")
     return re.compile(pattern.replace(r"\s", r"[\t-\r ]").replace(r"\S", r"[^\t-\r ]"))
@@ -82,10 +82,10 @@ def split_into_pieces(text: str, size: int) -> Iterator[str]:
     while len(text) - start > size:
         cut = last_word_end(text, start + size, start)
         if cut is None:
-            found = _word_end().search(text, start + size)
-            if found is None:
+            word_end = _word_end().search(text, start + size)
+            if word_end is None:
                 break
-            cut = found.end()
+            cut = word_end.end()
         yield text[start:cut]
         start = cut
     yield text[start:]

@@ -14,7 +14,7 @@ CHUNK = 1 << 20  # characters
 
 
 def checked_files(files: Iterable[PathLike] | PathLike) -> list[Path]:
-    """The files as a list, all of them there."""
+    """The files as a list. Raises an error if one is missing."""
     paths = [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
     if not paths:
         raise SettingError(
@@ -33,18 +33,18 @@ def read_chunks(paths: Iterable[Path], max_bytes: int | None = None) -> Iterator
 
     Reading stops after the text that reaches `max_bytes` (of UTF-8).
     """
-    left = max_bytes
+    remaining = max_bytes
     for path in paths:
         for text in _whole_words((replace_surrogates(text), is_end) for text, is_end in read_texts(path)):
             yield text
-            if left is not None:
-                left -= len(text.encode("utf-8", "surrogatepass"))
-                if left <= 0:
+            if remaining is not None:
+                remaining -= len(text.encode("utf-8", "surrogatepass"))
+                if remaining <= 0:
                     return
 
 
 def read_batches(paths: Iterable[Path], max_bytes: int | None = None) -> Iterator[list[str]]:
-    """The same texts in lists of about `CHUNK` characters: many documents are short."""
+    """Group texts in lists of about `CHUNK` characters, since many documents are short."""
     batch: list[str] = []
     size = 0
     for text in read_chunks(paths, max_bytes):
@@ -58,7 +58,7 @@ def read_batches(paths: Iterable[Path], max_bytes: int | None = None) -> Iterato
 
 
 def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
-    """Cut long texts between words and leave documents apart, for a document's end is a word's end."""
+    """Cut long texts between words. Documents stay separate: a document's end is a word's end."""
     rest = ""
     for text, is_end in texts:
         rest += text
@@ -66,7 +66,7 @@ def _whole_words(texts: Iterable[tuple[str, bool]]) -> Iterator[str]:
             cut = len(rest)
             if cut > CHUNK:
                 end = last_word_end(rest, CHUNK)
-                # A megabyte without a blank is no text to learn words from.
+                # A megabyte without a space is not a text to learn words from.
                 cut = CHUNK if end is None else end
             yield rest[:cut]
             rest = rest[cut:]

@@ -122,8 +122,8 @@ def count_words_of_texts(texts: list[str]) -> Counter[str]:
 
 def _sum_counts(counts: Counter[str], tallies: Iterable[Counter[str]], max_words: int) -> None:
     """Sum the counts; beyond `max_words` distinct words, drop the rarest."""
-    for one in tallies:
-        counts.update(one)
+    for tally in tallies:
+        counts.update(tally)
         rare = 1
         while len(counts) > max_words:
             for word in [word for word, times in counts.items() if times <= rare]:
@@ -174,12 +174,12 @@ def learn_merges(
                 break
             left, right = pair
             token = tokens[left] + tokens[right]
-            made = token_ids.get(token)
-            if made is None:
-                made = token_ids[token] = len(tokens)
+            new_id = token_ids.get(token)
+            if new_id is None:
+                new_id = token_ids[token] = len(tokens)
                 tokens.append(token)
             learned.append((tokens[left], tokens[right]))
-            for grown in _merge_in_words(pair, made, words, times, pair_counts, where):
+            for grown in _merge_in_words(pair, new_id, words, times, pair_counts, where):
                 heapq.heappush(heap, (-pair_counts[grown], grown))
             if len(learned) % 50 == 0:
                 advance(50)
@@ -188,7 +188,7 @@ def learn_merges(
 
 def _merge_in_words(
     pair: Pair,
-    made: int,
+    new_id: int,
     words: list[list[int]],
     times: list[int],
     pair_counts: defaultdict[Pair, int],
@@ -206,22 +206,22 @@ def _merge_in_words(
             here = ids[i]
             if here == left and i < last and ids[i + 1] == right:
                 if result:
-                    # The previous piece may be `made` itself, merged just before; then the pair that is
-                    # lost is (made, left), which that merge has just counted.
+                    # The previous piece may be `new_id` itself, merged just before; then the pair that is
+                    # lost is (new_id, left), which that merge has just counted.
                     before = result[-1]
                     pair_counts[before, left] -= n
-                    new = (before, made)
+                    new = (before, new_id)
                     pair_counts[new] += n
                     _note(where[new], index)
                     grown.add(new)
                 if i + 1 < last:
                     behind = ids[i + 2]
                     pair_counts[right, behind] -= n
-                    new = (made, behind)
+                    new = (new_id, behind)
                     pair_counts[new] += n
                     _note(where[new], index)
                     grown.add(new)
-                result.append(made)
+                result.append(new_id)
                 i += 2
             else:
                 result.append(here)

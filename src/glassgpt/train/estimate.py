@@ -21,7 +21,7 @@ from glassgpt.train.micro_batch import (
     out_of_memory,
     total_memory,
 )
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import backward_micro_batches
 

@@ -28,17 +28,17 @@ from glassgpt.train.checkpoint.save import Identity, save_run_checkpoint
 from glassgpt.train.distributed.parallelize import (
     check_divisible,
     check_mode,
-    compute_dtype,
     parallelize,
 )
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch, Objective
+from glassgpt.train.objectives.objective import Batch, Objective
 from glassgpt.train.optim import make_optimizers, set_lr
+from glassgpt.train.precision import compute_dtype
 from glassgpt.train.schedule import lr_ratio
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
-from glassgpt.train.stream_memory import StreamMemory
+from glassgpt.train.variants.stream_memory import StreamMemory
 
 # The batches from a step on: a function of that step and nothing else. Rows of context + 1 tokens are read as
 # next-token prediction. Each of several processes has its own sequences.

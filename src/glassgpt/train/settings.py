@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from glassgpt.config import ATTENTIONS
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import read_json
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
@@ -119,7 +120,10 @@ class RunOptions:
     dropout: float | None = None  # dropout of embeddings, attention and residuals (default: 0.1)
     # dropout of attention, if different; 0 is faster (default: that of --dropout)
     attention_dropout: float | None = None
-    attention: str | None = None  # kind of attention, see docs/attention.md (default: causal, GPT-2's)
+    attention: str | None = field(  # its kind
+        default=None,
+        metadata={"help": f"{', '.join(ATTENTIONS)}: see docs/attention.md", "default": "causal"},
+    )
     prompt: str | None = None  # prompt of the samples (default: a new document)
     device: str | None = None  # cpu, cuda, cuda:1, mps (default: the best available)
     parallel: str = "ddp"  # parallelism under torchrun: ddp, fsdp or tp (tensor parallelism)

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.micro_batch import AutoMicroBatch
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 
 
 class StepResult(NamedTuple):

@@ -30,7 +30,6 @@ from glassgpt.tokenizer import Tokenizer
 from glassgpt.tokenizer.events import NamedTokenizer
 from glassgpt.train.checkpoint.run_folder import read_run_config
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.segments import SegmentLoader
 from glassgpt.train.data.shards import (
     INDEX,
     Shards,
@@ -40,7 +39,6 @@ from glassgpt.train.data.shards import (
 )
 from glassgpt.train.distributed.parallelize import check_mode
 from glassgpt.train.distributed.process_group import data_parallel, init_distributed
-from glassgpt.train.environment import pick_precision, write_environment
 from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.init_model import (
     differing_attention,
@@ -53,7 +51,9 @@ from glassgpt.train.init_model import (
 from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.micro_batch import micro_batch_size
+from glassgpt.train.precision import pick_precision
 from glassgpt.train.preflight import check_resume, find_data, refuse_foreign_folder
+from glassgpt.train.report.environment import write_environment
 from glassgpt.train.report.html import write_report
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.train.report.samples import generate_sample
@@ -67,6 +67,7 @@ from glassgpt.train.settings import (
     settings_from_dict,
     with_recipe,
 )
+from glassgpt.train.variants.segments import SegmentLoader
 from glassgpt.weights import load_config
 from glassgpt.weights.tokenizers import find_tokenizer
 
@@ -84,7 +85,6 @@ class RunConfig(RunOptions, VariantOptions):
     out: Path
     settings: TrainSettings
     init_from: str | None = None
-    absolute_positions: bool | None = None  # relative: whether to keep GPT-2's position embeddings
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):

@@ -46,8 +46,8 @@ def scored(backend: Backend, texts: Texts) -> list[Values]:
     groups = [[ScoreRequest(np.array(texts[i], np.int64), 1)] for i in long]
     seen: list[dict[str, np.ndarray]] = [{} for _ in texts]
     for keys, scores in backend.score(groups):
-        for (group, _), found in zip(keys, scores, strict=True):
-            seen[long[group]]["logprobs"] = to_float64(found.logprobs)[:, None]  # (T - 1, 1)
+        for (group, _), token_scores in zip(keys, scores, strict=True):
+            seen[long[group]]["logprobs"] = to_float64(token_scores.logprobs)[:, None]  # (T - 1, 1)
     return list(seen)
 
 
@@ -79,8 +79,8 @@ def layer_check(name: str) -> Run:
     def run(backend: Backend, texts: Texts) -> list[Values]:
         from glassgpt.verify import layer_modes
 
-        found: list[Values] = getattr(layer_modes, name)(backend, texts)
-        return found
+        values: list[Values] = getattr(layer_modes, name)(backend, texts)
+        return values
 
     return run
 

@@ -21,16 +21,16 @@ Plan = tuple[str, str, str]  # backend, device, dtype
 
 def devices() -> list[str]:
     """Every device of this machine, the CPU first."""
-    found = ["cpu"]
+    names = ["cpu"]
     if not is_torch_installed():
-        return found
+        return names
     import torch
 
     if torch.cuda.is_available():
-        found += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        names += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        found.append("mps")
-    return found
+        names.append("mps")
+    return names
 
 
 def backends() -> list[str]:

@@ -127,14 +127,14 @@ def next_logprobs(logits: np.ndarray, text: Sequence[int]) -> np.ndarray:
 
 def max_errors(seen: Sequence[Values], truths: Sequence[Values], dtype: str) -> dict[str, float]:
     """The largest error at each place, of all texts."""
-    found: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for one, truth in zip(seen, truths, strict=True):
         for place, values in one.items():
             # Never less than one rounding of the largest number there: a tiny model may be lucky everywhere.
             least = EPS["float32" if dtype in INTEGERS else dtype] * float(np.abs(truth[place]).max())
             error = float(np.nan_to_num(np.abs(values - truth[place]), nan=np.inf).max())
-            found[place] = max(found.get(place, 0.0), error, least)
-    return found
+            errors[place] = max(errors.get(place, 0.0), error, least)
+    return errors
 
 
 def is_missing_kernel(error: RuntimeError) -> bool:

@@ -98,6 +98,11 @@ def request_headers() -> dict[str, str]:
     headers = {"User-Agent": f"glassgpt/{__version__}", "Accept-Encoding": "identity"}
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     if token is not None:
+        if not token.isascii():  # headers are
+            raise UserError(
+                "the token of the hub (HF_TOKEN, or the one that `hf auth login` stored) is not ASCII. "
+                "Copy it again."
+            )
         headers["Authorization"] = f"Bearer {token}"
     return headers
 
@@ -119,8 +124,8 @@ def _raise_for_status(response: Any, body: bytes) -> None:
     """huggingface_hub reads the whole body of an error: pass it a bounded one."""
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
-    body_headers = {"content-encoding", "content-length", "transfer-encoding"}
-    headers = [(name, value) for name, value in response.headers.items() if name.lower() not in body_headers]
+    body_headers = {b"content-encoding", b"content-length", b"transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in body_headers]
     hf_raise_for_status(
         type(response)(response.status_code, headers=headers, content=body, request=response.request)
     )
@@ -128,6 +133,7 @@ def _raise_for_status(response: Any, body: bytes) -> None:
 
 def _receive(file: RemoteFile, part: Path, advance: Advance) -> None:
     attempts, reported = 0, 0
+    part.touch()  # of an empty file nothing is received
 
     def report(arrived: int) -> None:
         nonlocal reported

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from glassgpt.errors import FileFormatError, ModelNotFoundError, UserError
+from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError, UserError, short_repr
 from glassgpt.files import atomic_symlink, atomic_write, path_inside, read_json
 from glassgpt.progress import Progress, no_progress
 from glassgpt.weights.download import RemoteFile, download, get_metadata, is_network_error
@@ -79,6 +80,8 @@ def fetch(
     progress: Progress = no_progress,
 ) -> Path:
     """The folder in the cache with these parts of the model; downloads what is missing."""
+    if "HF_ENDPOINT" in os.environ:  # with some values huggingface_hub cannot be imported
+        check_endpoint(os.environ["HF_ENDPOINT"])
     from huggingface_hub import constants
 
     short, _, revision = name.partition("@")
@@ -104,6 +107,7 @@ def fetch(
         raise ModelNotFoundError(
             f"{name} is not in the cache {cache}, and offline mode is on. {_manual_download_hint()}"
         )
+    check_endpoint(endpoint)
     try:
         return _Repository(repo, revisions, endpoint, cache, progress).fetch(parts)
     except UserError:
@@ -117,6 +121,21 @@ def fetch(
             f"{name} is not in the cache and the hub cannot be reached at {endpoint} "
             f"({type(error).__name__}). {_manual_download_hint()}"
         ) from None
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Whether the hub's address is one. Those that are none raise errors anywhere in the HTTP library."""
+    try:
+        parts = urlsplit(endpoint)
+        host = (parts.hostname or "").encode("idna")
+        valid = parts.scheme in ("http", "https") and host and parts.port != 0 and endpoint.isprintable()
+    except ValueError:  # among them UnicodeError
+        valid = False
+    if not valid:
+        raise SettingError(
+            f"the hub's address {short_repr(endpoint)} is not a URL such as https://huggingface.co. "
+            "Correct or unset HF_ENDPOINT."
+        )
 
 
 def cached(repo: str, revision: str, cache: Path, parts: Collection[str] = PARTS) -> Path | None:

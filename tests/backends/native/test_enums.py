@@ -1,4 +1,4 @@
-"""The numbers that Python hands to the engine are those of its enums."""
+"""The numbers that Python and the engine share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import pytest
 
 from glassgpt.backends.native import build, cache, weights
+from glassgpt.model.numpy_gpt2 import GELU_A, GELU_B
 
 
 def enum(name: str) -> dict[str, int]:
@@ -32,3 +33,9 @@ def test_dtypes_and_wanted_logits() -> None:
 def test_activations(activation: str, name: str) -> None:
     assert weights.ACTIVATIONS[activation] == enum("Activation")[name]
     assert len(weights.ACTIVATIONS) == 8
+
+
+def test_the_constants_of_gelu() -> None:
+    header = (build.SOURCES / "kernels.h").read_text()
+    constants = [float(value) for value in re.findall(r"GELU_[AB] = ([0-9.]+)f", header)]
+    assert constants == [GELU_A, GELU_B]

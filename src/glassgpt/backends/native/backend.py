@@ -20,6 +20,8 @@ from glassgpt.backends.protocol import (
     TokenScores,
     WantedLogits,
     check_ids,
+    check_requests,
+    check_texts,
     shared_length,
 )
 from glassgpt.errors import SettingError, UserError
@@ -88,7 +90,7 @@ class NativeBackend(HostArrays):
     ) -> NativeBackend:
         """A backend from a file's contents, by default in the precision of the file.
 
-        The cache is float32, or float16 beside weights that are coarser than that. int8 takes half the memory
+        The cache is float32, or float16 where the weights are coarser than that. int8 takes half the memory
         of float16, and a long context is read faster.
         """
         return cls(Weights(checkpoint, device=device, dtype=dtype), cache_dtype=cache_dtype)
@@ -159,15 +161,20 @@ class NativeBackend(HostArrays):
     def score(
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
-        banned = ints(sorted(excluded))
+        check_requests(groups, excluded, self.config)
+        excluded_ids = ints(sorted(excluded))
         for number, group in enumerate(groups):
-            before_first = min(request.first for request in group) - 1  # it predicts a scored token
+            before_first = (
+                min((request.first for request in group), default=1) - 1
+            )  # it predicts a scored token
             shared = 0 if len(group) < 2 else min(shared_length(group), before_first)
             for some in _in_batches(group, shared):
-                scores = self._score([group[i] for i in some], shared, banned)
+                scores = self._score([group[i] for i in some], shared, excluded_ids)
                 yield [(number, i) for i in some], scores
 
-    def _score(self, requests: list[ScoreRequest], shared: int, banned: np.ndarray) -> list[TokenScores]:
+    def _score(
+        self, requests: list[ScoreRequest], shared: int, excluded_ids: np.ndarray
+    ) -> list[TokenScores]:
         """Read what the requests have in common once, then all endings together."""
         cache = self._scratch_cache(len(requests))
         rows = list(range(len(requests)))
@@ -179,25 +186,26 @@ class NativeBackend(HostArrays):
             np.where(np.arange(shared + 1, len(request.ids)) >= request.first, request.ids[shared + 1 :], -1)
             for request in requests
         ]
-        logprobs, likeliest, allowed = cache.score(rows, [shared] * len(rows), texts, targets, banned)
-        found, end = [], 0
+        logprobs, most_likely, allowed = cache.score(rows, [shared] * len(rows), texts, targets, excluded_ids)
+        results, end = [], 0
         for request, text in zip(requests, texts, strict=True):
             end += len(text)
             some = slice(end - (len(request.ids) - request.first), end)
             wanted = request.ids[request.first :]
-            free = np.zeros(len(wanted), bool)
+            is_allowed = np.zeros(len(wanted), bool)
             if request.exclude:
-                free[0] = allowed[some][0] == wanted[0]
-            found.append(TokenScores(logprobs[some], likeliest[some] == wanted, free))
-        return found
+                is_allowed[0] = allowed[some][0] == wanted[0]
+            results.append(TokenScores(logprobs[some], most_likely[some] == wanted, is_allowed))
+        return results
 
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
-        found = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
+        logits = np.zeros((len(batch), longest, self.config.vocab_size), np.float32)
         cache = self._scratch_cache(1)
-        for out, ids in zip(found, batch, strict=True):
+        for out, ids in zip(logits, batch, strict=True):
             out[: len(ids)] = cache.forward([0], [0], [ids], "all")
-        return found
+        return logits
 
     def fingerprint(self) -> str:
         own = self.weights.fingerprint
@@ -220,11 +228,11 @@ def _in_batches(group: Sequence[ScoreRequest], shared: int) -> Generator[list[in
     batch: list[int] = []
     tokens = 0
     for i, request in enumerate(group):
-        more = len(request.ids) - shared
-        if batch and (len(batch) == SCORE_ROWS or tokens + more > SCORE_TOKENS):
+        length = len(request.ids) - shared
+        if batch and (len(batch) == SCORE_ROWS or tokens + length > SCORE_TOKENS):
             yield batch
             batch, tokens = [], 0
         batch.append(i)
-        tokens += more
+        tokens += length
     if batch:
         yield batch

@@ -67,10 +67,10 @@ def find_compiler() -> list[str]:
         return os.environ["CXX"].split()
     import shutil
 
-    found = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    if path is None:
         raise BuildError("there is no C++ compiler (c++, g++, clang++). Install one, or name it in CXX")
-    return [found]
+    return [path]
 
 
 def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | None = None) -> Path:
@@ -119,10 +119,10 @@ def machine_of(compiler: list[str]) -> str:
     import platform
     import subprocess
 
-    found = ""
+    target = ""
     with contextlib.suppress(OSError):
-        found = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True).stdout.strip()
-    return found or platform.machine().lower().replace("amd64", "x86_64")
+        target = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True).stdout.strip()
+    return target or platform.machine().lower().replace("amd64", "x86_64")
 
 
 def succeeds(command: list[str]) -> bool:

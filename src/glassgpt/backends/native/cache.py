@@ -53,21 +53,26 @@ class EngineCache:
         )
 
     def score(
-        self, rows: Any, starts: Any, tokens: Sequence[Any], targets: Sequence[np.ndarray], barred: np.ndarray
+        self,
+        rows: Any,
+        starts: Any,
+        tokens: Sequence[Any],
+        targets: Sequence[np.ndarray],
+        excluded: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         counts, ids = _flat(tokens)
         wanted = ints(np.concatenate(targets))
         logprobs = np.zeros(len(ids))
-        likeliest, allowed = np.zeros(len(ids), np.int32), np.zeros(len(ids), np.int32)
+        most_likely, allowed = np.zeros(len(ids), np.int32), np.zeros(len(ids), np.int32)
         weights = self.weights
         weights.library.check_result(
             weights.library.score(
                 weights.handle, self.handle, len(counts),
-                *map(ints_at, (ints(rows), ints(starts), counts, ids, wanted, barred)), len(barred),
-                doubles_at(logprobs), ints_at(likeliest), ints_at(allowed),
+                *map(ints_at, (ints(rows), ints(starts), counts, ids, wanted, excluded)), len(excluded),
+                doubles_at(logprobs), ints_at(most_likely), ints_at(allowed),
             )
         )  # fmt: skip
-        return logprobs, likeliest, allowed
+        return logprobs, most_likely, allowed
 
 
 def _flat(tokens: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -140,12 +140,12 @@ def kernels() -> list[str]:
 
 def ints(values: Any) -> np.ndarray:
     """Whole numbers as the engine takes them, in 32 bits. None is cut off to fit."""
-    given = np.asarray(values)
-    if given.size and given.dtype.kind not in "biu":
-        raise UserError(f"the native engine takes whole numbers of 32 bits, not {given.reshape(-1)[0]!r}.")
-    narrow = np.ascontiguousarray(given, np.int32)
-    if given.dtype.itemsize >= narrow.itemsize and (narrow != given).any():
-        wrong = given.reshape(-1)[(narrow != given).reshape(-1)][0]
+    numbers = np.asarray(values)
+    if numbers.size and numbers.dtype.kind not in "biu":
+        raise UserError(f"the native engine takes whole numbers of 32 bits, not {numbers.reshape(-1)[0]!r}.")
+    narrow = np.ascontiguousarray(numbers, np.int32)
+    if numbers.dtype.itemsize >= narrow.itemsize and (narrow != numbers).any():
+        wrong = numbers.reshape(-1)[(narrow != numbers).reshape(-1)][0]
         raise UserError(f"the native engine takes whole numbers of 32 bits, not {wrong}.")
     return narrow
 

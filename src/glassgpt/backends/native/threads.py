@@ -14,11 +14,11 @@ MOST = 64  # a step of a GPT-2 has no work for more
 def thread_count() -> int:
     """$GLASSGPT_THREADS, or $OMP_NUM_THREADS, or the cores of this process (a container may limit them)."""
     for name in (VARIABLE, "OMP_NUM_THREADS"):
-        given = os.environ.get(name, "").split(",")[0].strip()
-        if given.isdecimal() and len(given) <= 4 and 1 <= int(given) <= 1024:
-            return int(given)
-        if given and name == VARIABLE:
-            raise SettingError(f"{VARIABLE} is {given[:40]!r}; give a whole number from 1 to 1024.")
+        value = os.environ.get(name, "").split(",")[0].strip()
+        if value.isdecimal() and len(value) <= 4 and 1 <= int(value) <= 1024:
+            return int(value)
+        if value and name == VARIABLE:
+            raise SettingError(f"{VARIABLE} is {value[:40]!r}; give a whole number from 1 to 1024.")
     return max(1, min(MOST, _cores(), _quota()))
 
 

@@ -103,7 +103,7 @@ class Weights:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of what is computed with these weights. Reads the file once more: it is seldom asked for."""
+        """A hash of the weights as computed with. Reads the file once more: it is seldom needed."""
         hasher = hashlib.sha256(f"{self.config!r} {self.dtype} native, scored in float32".encode())
         for name in self.config.shapes():
             for values in self._stored(name):

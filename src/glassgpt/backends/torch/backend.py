@@ -19,6 +19,9 @@ from glassgpt.backends.protocol import (
     WantedLogits,
     check_ids,
     check_lengths,
+    check_places,
+    check_requests,
+    check_texts,
 )
 from glassgpt.backends.torch.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
 from glassgpt.backends.torch.decode import attend_each_row, decode_hidden
@@ -39,7 +42,7 @@ DTYPES = {
 # Measured with MKL on an AVX-512 CPU, one and two threads: a row of a matrix product comes out bit for bit
 # the same for any number of rows that is a multiple of four, differently where one to three are left over.
 # So a backend made for several sequences multiplies whole fours, and a sequence's values do not depend on
-# its neighbours. One made for a single sequence keeps the single-row product, which is twice as fast.
+# its neighbors. One made for a single sequence keeps the single-row product, which is twice as fast.
 ROWS_TOGETHER = 4
 
 
@@ -83,21 +86,26 @@ class TorchBackend:
         check_lengths(rows, tokens, starts)
         check_ids(tokens, self.config.vocab_size)
         starts = [0] * len(rows) if starts is None else starts
+        check_places(self, rows, starts, [len(ids) for ids in tokens])
         if self.graphs is not None and logits != "all":
             last = self.graphs.extend(rows, tokens, starts)  # (len(rows), V)
             return None if logits == "none" else last
-        found = []
+        outputs = []
         for row, ids, start in zip(rows, tokens, starts, strict=True):  # each alone: none affects another
             own = self.cache.view(slice(row, row + 1), start + len(ids))
             positions = None if start == 0 else self._tensor([list(range(start, start + len(ids)))])
             x = self.model.hidden(self._tensor([list(ids)]), positions, own)  # (1, T, C)
             if logits != "none":
-                found.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
-        return None if logits == "none" else self._out(torch.cat(found))
+                outputs.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
+        return None if logits == "none" else self._out(torch.cat(outputs))
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
         check_lengths(rows, ids, positions)
+        check_places(self, rows, positions, [1] * len(rows))
+        if not isinstance(ids, Tensor):
+            ids = np.asarray(ids).reshape(-1)
+            check_ids([ids], self.config.vocab_size)
         width = self.cache.kv.shape[2]
         if self.graphs is None:  # a captured step always runs the whole cache
             width = min(in_fours(max(rows) + 1), width)
@@ -106,7 +114,7 @@ class TorchBackend:
         where[list(rows)] = positions
         if not isinstance(ids, Tensor):
             tokens = np.zeros(width, np.int64)
-            tokens[list(rows)] = np.asarray(ids)
+            tokens[list(rows)] = ids
             ids = self._tensor(tokens)
         elif not everyone:
             ids = ids.new_zeros(width).index_copy(0, self._tensor(list(rows)), ids)
@@ -124,6 +132,8 @@ class TorchBackend:
 
     @torch.inference_mode()
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         prefix = self.cache.kv[:, :, source : source + 1, :, :length].clone()
         for row in rows:
             self.cache.kv[:, :, row : row + 1, :, :length] = prefix
@@ -132,7 +142,8 @@ class TorchBackend:
         self, groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[int] = ()
     ) -> Generator[ScoredBatch, None, None]:
         check_can_continue(self.config)
-        if self.score_limits is None:  # once: later, what the allocator holds would count as used
+        check_requests(groups, excluded, self.config)
+        if self.score_limits is None:  # once: later, the allocator's cache would count as used
             self.score_limits = batch_limits(self.model)
         return score(self.model, groups, excluded, self.score_limits)
 
@@ -146,6 +157,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def logits(self, batch: Sequence[Sequence[int]]) -> np.ndarray:
+        check_texts(batch, self.config)
         longest = max(len(ids) for ids in batch)
         padded = np.zeros((len(batch), longest), np.int64)
         positions = padded - 1  # padding
@@ -211,7 +223,7 @@ def load_model(checkpoint: StoredModel, *, device: str | None = None, dtype: str
 
 
 class SkipInit(TorchFunctionMode):
-    """Initialisers do nothing: on meta tensors they would make torch load its compiler, for a second."""
+    """Initializers do nothing: on meta tensors they would make torch load its compiler, for a second."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -254,7 +266,9 @@ def choose_device(name: str | None) -> torch.device:
         "xpu": torch.xpu.is_available(),
     }
     if not present.get(device.type, False):
-        raise SettingError(f"device {name!r} is not on this machine. Leave --device out to use what is.")
+        raise SettingError(
+            f"device {name!r} is not on this machine. Leave --device out to use the best there is."
+        )
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         raise SettingError(f"device {name!r}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return device

@@ -40,7 +40,7 @@ LONG_PROMPT = 128  # a prompt of more tokens than this is read by itself
 CALLS_BEFORE_CAPTURE = 4  # with the same signature
 MAX_GRAPHS = 16
 
-capture_lock = threading.Lock()  # torch captures on one stream of its own, whichever thread asks
+capture_lock = threading.Lock()  # torch captures on one stream, whichever thread asks
 
 
 class GraphRunner:
@@ -52,7 +52,7 @@ class GraphRunner:
         rows, device = cache.kv.shape[2], cache.kv.device
         head = (model.wte.weight if model.lm_head is None else model.lm_head.weight).detach()  # (V, C)
         # Rows of logits that are not a whole number of 16 bytes make cuBLAS take a kernel six times slower.
-        self.head = F.pad(head, (0, 0, 0, -len(head) % 64)).t()  # (C, V or a few more)
+        self.head = F.pad(head, (0, 0, 0, -len(head) % 64)).t()  # (C, V rounded up)
         self.expected = np.full(rows, -1, np.int64)  # what the device will have in self.positions
         self.ids = torch.zeros(rows, 1, dtype=torch.int64, device=device)
         self.positions = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
@@ -82,10 +82,10 @@ class GraphRunner:
             mine = [i for i, length in enumerate(lengths) if (length > LONG_PROMPT) == (shape is LONG)]
             for first in range(0, len(mine), shape[0]):
                 some = mine[first : first + shape[0]]
-                found = self._extend(
+                outputs = self._extend(
                     [rows[i] for i in some], [tokens[i] for i in some], [starts[i] for i in some], shape
                 )
-                logits.update(zip(some, found, strict=True))
+                logits.update(zip(some, outputs, strict=True))
         return torch.stack([logits[i] for i in range(len(rows))])
 
     def _extend(
@@ -163,7 +163,7 @@ class GraphRunner:
         return CapturedGraph(inputs, forward)
 
     def logits(self, x: Tensor) -> Tensor:
-        """(rows, C) -> (rows, V or a few more), summed and kept in float32."""
+        """(rows, C) -> (rows, V rounded up), summed and kept in float32."""
         if x.dtype in (torch.float32, torch.float64):
             return (x @ self.head).float()
         return torch.mm(x, self.head, out_dtype=torch.float32)
@@ -183,7 +183,7 @@ class CapturedGraph:
                     forward()
             torch.cuda.current_stream().wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
-            # Thread-local: what other threads ask of the device meanwhile does not break the capture.
+            # Thread-local: other threads may use the device meanwhile without breaking the capture.
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.output = forward()
 
@@ -203,8 +203,8 @@ class CapturedFunction:
 
     `function(*arguments)` gets tensors, tuples of them, and other values that are the same at every call with
     the same signature; it returns a tuple of tensors. Rows must not depend on each other: a graph is for a
-    power of two of them, and the unused ones hold what earlier calls left. A signature that comes a few times
-    only is not captured, and of those that are, the least recently used are dropped.
+    power of two of them, and the unused ones hold what earlier calls left. A signature that comes only a
+    few times is not captured, and of those that are, the least recently used are dropped.
     """
 
     def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
@@ -217,8 +217,8 @@ class CapturedFunction:
     def __call__(self, *arguments: Any) -> list[Tensor]:
         leaves: list[Any] = []
         flatten(arguments, leaves)
-        given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        rows = len(given[0])
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        rows = len(tensors[0])
         width = 1 << (rows - 1).bit_length()
         signature = (
             width,
@@ -230,11 +230,11 @@ class CapturedFunction:
             self.calls[signature] += 1
             if self.calls[signature] < CALLS_BEFORE_CAPTURE:
                 return list(self.function(*arguments))
-            self.make_room(given[0].device)
-            self.graphs[signature] = self.capture(arguments, given, width)
+            self.make_room(tensors[0].device)
+            self.graphs[signature] = self.capture(arguments, tensors, width)
         # Taken out and put back: the last used is last.
         self.graphs[signature] = buffers, latest, graph, outputs = self.graphs.pop(signature)
-        for i, tensor in enumerate(given):
+        for i, tensor in enumerate(tensors):
             if latest[i] is not tensor:  # settings stay the same for many steps
                 buffers[i][:rows].copy_(tensor)
                 latest[i] = tensor
@@ -249,9 +249,11 @@ class CapturedFunction:
                     torch.cuda.synchronize(device)  # it may still be running
             self.graphs.pop(next(iter(self.graphs)))
 
-    def capture(self, arguments: Any, given: list[Tensor], width: int) -> tuple[Any, Any, CapturedGraph, Any]:
-        buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in given]
-        for buffer, tensor in zip(buffers, given, strict=True):
+    def capture(
+        self, arguments: Any, tensors: list[Tensor], width: int
+    ) -> tuple[Any, Any, CapturedGraph, Any]:
+        buffers = [tensor.new_zeros(width, *tensor.shape[1:]) for tensor in tensors]
+        for buffer, tensor in zip(buffers, tensors, strict=True):
             buffer.copy_(tensor[torch.arange(width, device=tensor.device) % len(tensor)])
         replaced = replace_tensors(arguments, iter(buffers))
         outputs: list[Tensor] = []
@@ -261,7 +263,7 @@ class CapturedFunction:
             return outputs[0]
 
         graph = CapturedGraph(buffers[0], forward)
-        return buffers, list(given), graph, list(outputs)
+        return buffers, list(tensors), graph, list(outputs)
 
 
 def flatten(value: Any, leaves: list[Any]) -> None:

@@ -1,8 +1,8 @@
 """One new token per sequence: the step that generation repeats, with a special attention.
 
-The plain forward pass would compare the token with every slot of the cache and mask what is not there. Here
-each sequence attends to its own slots only: its values do not depend on its neighbours, and short sequences
-do not pay for long ones. Everything but the attention is computed by the model's own modules.
+The plain forward pass would compare the token with every slot of the cache and mask the empty ones. Here each
+sequence attends to its own slots only: its values do not depend on its neighbors, and short sequences do not
+pay for long ones. Everything but the attention is computed by the model's own modules.
 `fast_path.has_standard_blocks` says for which models this is right.
 """
 

@@ -2,7 +2,7 @@
 
 A fast path knows what a module computes and does not call it. A module that computes something else (a LoRA
 adapter, another attention, another activation) or that has a hook has to be called: there the
-fast path is not taken. The two paths that depend on tensors alone state their case beside their code:
+fast path is not taken. The two paths that depend on tensors alone state their case next to their code:
 `activations.can_use_fast_gelu` and `head.can_return_float32`.
 """
 

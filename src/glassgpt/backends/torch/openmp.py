@@ -7,7 +7,7 @@ import sys
 
 # GNU OpenMP, which torch's Linux wheels include, lets a waiting thread spin 300,000 times (3 to 15 ms) before
 # it sleeps. If another program wants that core, it spins in the time slice of the very thread it waits for:
-# beside two busy loops on two cores, training ran at 3,200 tokens/s (456 at worst), and at 7,100 (6,200) with
+# with two busy loops on two cores, training ran at 3,200 tokens/s (456 at worst), and at 7,100 (6,200) with
 # 1,000 spins (benchmarks/busy.py). That still bridges the gap between two matrix products: on an idle machine
 # it is as fast as before, while 100 spins or none lose a tenth.
 SPIN_COUNT = "1000"

@@ -3,7 +3,7 @@
 Four things make it fast. Texts of similar length share a batch, so that little is padding. The head, which
 for GPT-2 small is a third of the work, is applied only to tokens that are scored, and its logits never exist
 for more than a chunk of them. The common prefix of a group is read once (scoring_batches.py). And on a CPU
-every core has a batch of its own (threads.py).
+every core has its own batch (threads.py).
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def score(
 ) -> Generator[ScoredBatch, None, None]:
     """`Backend.score`: each batch with its scores, in the order planned; on a CPU several at a time."""
     limits = batch_limits(model) if limits is None else limits
-    barred = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
+    excluded_ids = torch.tensor(sorted(excluded), dtype=torch.int64, device=model.wte.weight.device)
 
     def compute(batch: ScoringBatch) -> list[TokenScores]:
-        return score_batch(model, batch, barred, limits.chunk)
+        return score_batch(model, batch, excluded_ids, limits.chunk)
 
     batches = list(plan_batches(model, groups, limits.tokens))
     computed: Iterator[tuple[ScoringBatch, list[TokenScores]]] = (
@@ -113,7 +113,7 @@ def score(
 def plan_batches(
     model: GPT2, groups: Sequence[Sequence[ScoreRequest]], max_tokens: int
 ) -> Iterator[ScoringBatch]:
-    """Batches of similar lengths, the longest first: what does not fit into memory fails early."""
+    """Batches of similar lengths, the longest first: a batch that does not fit into memory fails early."""
     single: list[Text] = []
     trees: list[tuple[list[Text], int]] = []
     may_share = has_standard_blocks(model)
@@ -169,35 +169,35 @@ def score_batch(model: GPT2, batch: ScoringBatch, excluded: Tensor, chunk: int) 
         some = slice(start, start + chunk)
         logits = model.head(x[some])  # (chunk, V)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        found, flags = target_logprobs(logits, targets[some])
-        logprobs.append(found)
-        greedy.append(flags)
+        chunk_logprobs, chunk_greedy = target_logprobs(logits, targets[some])
+        logprobs.append(chunk_logprobs)
+        greedy.append(chunk_greedy)
         here = asked[(asked >= start) & (asked < start + chunk)] - start
         if len(here):
             where = torch.from_numpy(here).to(x.device)
             best = logits[where].index_fill(1, excluded, -torch.inf).argmax(dim=-1)
             allowed.append(best == targets[some][where])
-    values, likeliest = torch.cat(logprobs).cpu().numpy(), torch.cat(greedy).cpu().numpy()
-    free = np.zeros(len(values), bool)
+    values, is_greedy = torch.cat(logprobs).cpu().numpy(), torch.cat(greedy).cpu().numpy()
+    is_allowed = np.zeros(len(values), bool)
     if allowed:
-        free[asked] = torch.cat(allowed).cpu().numpy()
+        is_allowed[asked] = torch.cat(allowed).cpu().numpy()
     return [
-        TokenScores(values[first:end], likeliest[first:end], free[first:end])
+        TokenScores(values[first:end], is_greedy[first:end], is_allowed[first:end])
         for first, end in zip(firsts, ends, strict=True)
     ]
 
 
 def target_logprobs(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-probability of each target, in float64, and whether it is the likeliest token (the first of
-    those that are).
+    """The log-probability of each target, in float64, and whether it is the most likely token (the first of
+    several).
 
-    The likeliest token's probability is one over the softmax's sum. Its logarithm is exact to a float32's
-    last digits, where that of the logits' sum, which is of their size, loses two more.
+    The most likely token's probability is one over the softmax's sum. Its logarithm is exact to a float32's
+    last digits, where that of the logits' sum, which is as large as they are, loses two digits.
     """
     best = logits.amax(dim=-1)  # (N,)
     at_target = logits.gather(1, target[:, None])[:, 0]
-    likeliest = logits.softmax(dim=-1).amax(dim=-1)
-    logprobs = (at_target.double() - best.double()) + likeliest.double().log()
+    best_probability = logits.softmax(dim=-1).amax(dim=-1)
+    logprobs = (at_target.double() - best.double()) + best_probability.double().log()
     greedy = at_target == best
     if logits.is_cpu:  # there, to find the place of the largest takes as long as all of the above
         ties = greedy.nonzero()[:, 0]

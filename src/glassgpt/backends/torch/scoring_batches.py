@@ -51,7 +51,7 @@ def tree_length(texts: Texts, shared: int) -> int:
 
 def pack_trees(groups: Sequence[Texts], shared: Sequence[int]) -> PackedBatch:
     """One tree in each row: a group whose texts have their first `shared` tokens in common."""
-    longest = max(tree_length(*one) for one in zip(groups, shared, strict=True))
+    longest = max(tree_length(*tree) for tree in zip(groups, shared, strict=True))
     ids = np.zeros((len(groups), longest), np.int64)
     positions, branches = ids.copy(), ids - 1
     scored = []
@@ -91,9 +91,9 @@ def scored_hidden(model: GPT2, batch: PackedBatch) -> Tensor:
 
 
 def tree_mask(batch: PackedBatch, device: torch.device) -> Tensor:
-    """Who sees whom, (B, 1, T, T): what stands no later, in the prefix or in one's own ending.
+    """Who sees whom, (B, 1, T, T): tokens no later than oneself, in the prefix or in one's own ending.
 
-    Padding stands at position 0 and sees the first token, so that its (meaningless) values stay finite.
+    Padding is at position 0 and sees the first token, so that its (meaningless) values stay finite.
     """
     branches, positions = (torch.from_numpy(x).to(device) for x in (batch.branches, batch.positions))
     theirs, own = branches[:, None, :], branches[:, :, None]  # (B, 1, T) and (B, T, 1)
@@ -104,7 +104,7 @@ def tree_mask(batch: PackedBatch, device: torch.device) -> Tensor:
 def last_block(block: Block, x: Tensor, mask: Tensor | None, needed: Ids) -> Tensor:
     """`block(x, mask)` at the places `needed` only, (N, C): keys and values of all tokens, queries of few.
 
-    Above the last block nobody asks for the others. For LAMBADA, where one token in fifty is scored, this
+    Above the last block nothing needs the others. For LAMBADA, where one token in fifty is scored, this
     saves five sixths of the block.
     """
     B, T, C = x.shape
@@ -118,7 +118,7 @@ def last_block(block: Block, x: Tensor, mask: Tensor | None, needed: Ids) -> Ten
     normed = block.ln_1(x).flatten(0, 1)  # (B * T, C)
     weight, bias = block.attn.c_attn.weight, block.attn.c_attn.bias  # for q, k and v side by side
     kv = torch.addmm(bias[C:], normed, weight[:, C:])  # (B * T, 2 C)
-    k, v = (block.attn.split_heads(one) for one in kv.view(B, T, 2 * C).chunk(2, dim=2))  # (B, H, T, D)
+    k, v = (block.attn.split_heads(half) for half in kv.view(B, T, 2 * C).chunk(2, dim=2))  # (B, H, T, D)
     q = x.new_zeros(B, looking.shape[1], C)  # (B, W, C)
     q[rows, slots] = torch.addmm(bias[:C], normed[where], weight[:, :C])
     if mask is None:

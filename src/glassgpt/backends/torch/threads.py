@@ -1,4 +1,4 @@
-"""Parallel work on a CPU: every thread takes an item of its own.
+"""Parallel work on a CPU: every thread takes its own item.
 
 Threads that share one small item wait for each other at every operation; on a busy machine that costs more
 than the second core brings.

@@ -2,12 +2,12 @@
 
 A single token is bound by latency, not arithmetic: what counts is how few kernels run one after another, and
 how wide they read. `attend_one` stores the token's key and value and attends over the cache in one kernel; it
-reads only what the sequence holds, so short sequences cost little beside long ones and one CUDA graph serves
-every length. `project` multiplies a vector by a matrix, with the norm before and the bias, GELU and residual
-sum after it in the same kernel.
+reads only what the sequence holds, so short sequences cost little next to long ones, and one CUDA graph
+serves every length. `project` multiplies a vector by a matrix, with the norm before and the bias, GELU and
+residual sum after it in the same kernel.
 
 A sequence's sums run in an order that depends on that sequence alone: its values are the same whatever its
-neighbours. `tests/model/test_gpu.py` compares these kernels with gpt2.py.
+neighbors. `tests/model/test_gpu.py` compares these kernels with gpt2.py.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Classify texts with a model that `glassgpt tune --task` made, or zero-shot, by comparing the
     probabilities of given labels. The label and its probability go to stdout. If the records of a file have a
-    label themselves, the accuracy is reported, too."""
+    label themselves, the accuracy is reported as well."""
     from glassgpt.tasks.classify import classification_task
 
     problems = make_problems()
@@ -62,7 +62,7 @@ def command(
     records = read_inputs(text, file, "classify")
     gpt = load(model, device, dtype)
     task = classification_task(gpt, names, None if format is None else format.replace("\\n", "\n"))
-    count = right = labelled = 0
+    count = right = labeled = 0
     for some in in_batches(records, 1 if file is None else BATCH):
         count += len(some)
         with terminal.spinner(f"classifying records {some[0].number} to {some[-1].number}"):
@@ -71,10 +71,10 @@ def command(
             print_result(record, result, json)
             gold = gold_label(task, record, problems)
             if gold is not None and not isinstance(result, str):
-                labelled += 1
+                labeled += 1
                 right += result.label == gold
-    if labelled:
-        terminal.note(f"accuracy {right / labelled:.1%} ({right} of {labelled} labelled records)")
+    if labeled:
+        terminal.note(f"accuracy {right / labeled:.1%} ({right} of {labeled} labeled records)")
     return finish(problems, count, file)
 
 

@@ -55,7 +55,9 @@ def command(
         gpt,
         second,
         others=find_models(open_now),
-        load=lambda name: load(name, device, dtype),  # what was typed holds for the page's picker, too
+        load=lambda name: load(
+            name, device, dtype
+        ),  # the typed device and dtype also hold for the page's picker
         host=host,
     )
     port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""`glassgpt fill TEXT --model M`: the likeliest tokens for the blanks of a text."""
+"""`glassgpt fill TEXT --model M`: the most likely tokens for the blanks of a text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def command(
     dtype: Dtype = None,
     json: Annotated[bool, Flag("print a JSON object")] = False,
 ) -> int:
-    """Fill the blanks of a text. A model with attention 'bidirectional' sees what stands on both sides of a
-    blank; any other guesses from what stands before it, and rates its guesses by what follows."""
+    """Fill the blanks of a text. A model with attention 'bidirectional' sees the text on both sides of a
+    blank; any other model guesses from the text before it and ranks its guesses by the text after it."""
     piped = text == "-"
     if piped:
         text = strip_final_newline(read_stdin())

@@ -26,7 +26,7 @@ NAME_IN_PAPER = {"gpt2": "117M", "gpt2-medium": "345M", "gpt2-large": "762M", "g
 class ModelInfo:
     config: Config
     facts: dict[str, str] = field(default_factory=dict)  # about the files, if any
-    card: str | None = None  # the model card beside the weights
+    card: str | None = None  # the model card next to the weights
     attribution: Path | None = None  # the list of its training texts
 
 
@@ -153,7 +153,7 @@ def heading(model: str, found: ModelInfo) -> Text:
 
 
 def matrices(counted: Tally, every_block: bool) -> Table:
-    """One row per tensor. The blocks are alike, so one stands for all unless --every-block is given."""
+    """One row per tensor. The blocks are alike, so one is shown for all unless --every-block is given."""
     n_layer = counted.config.n_layer
     folded = n_layer > 1 and not every_block
     wide = terminal.console().width >= 112
@@ -225,7 +225,7 @@ def memory(counted: Tally) -> Table:
 
 
 def comparison(counted: Tally) -> Table:
-    """The published counts beside the article's, one row per tensor."""
+    """The published counts next to the article's, one row per tensor."""
     table = terminal.table("tensor", ">shape", ">published", ">the article", ">difference")
 
     def row(name: str, shape: str, ours: int, theirs: int, style: str = "") -> None:

@@ -76,7 +76,7 @@ def command(
     for name in files:
         if len(name.split()) > 2 and not Path(name).exists():  # a text, not a path
             raise UserError(
-                f"{short_repr(name)} is no file. To summarize it: echo TEXT | glassgpt summarize -"
+                f"{short_repr(name)} is not a file. To summarize it: echo TEXT | glassgpt summarize -"
             )
         check_file(name)
     problems = make_problems()

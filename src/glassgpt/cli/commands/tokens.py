@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from glassgpt.tokenizer import Tokenizer, WordMerges
 
-FEW = 2000  # tokens that are coloured at most: it takes time
+FEW = 2000  # most tokens that are colored: color takes time
 
 
 def command(
@@ -53,17 +53,17 @@ def command(
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
-    """The text in alternating colours on a terminal, and a line for each token."""
+    """The text in alternating colors on a terminal, and a line for each token."""
     unicode = terminal.supports_unicode(sys.stdout)
     pieces = [format_token(tokenizer.token_bytes(i), unicode) for i in ids]
-    coloured = terminal.is_terminal(sys.stdout) and len(ids) <= FEW
-    if coloured:
-        terminal.show(colour_tokens(pieces), "")
+    colored = terminal.is_terminal(sys.stdout) and len(ids) <= FEW
+    if colored:
+        terminal.show(color_tokens(pieces), "")
     hexes = [tokenizer.token_bytes(i).hex(" ") for i in ids]
     width = max(5, min(47, max(map(len, hexes))))
     slots = max(2, len(str(len(ids) - 1)))
     head = f"{'#':>{slots}}  {'id':>6}  {'bytes':<{width}}  token"
-    if coloured:
+    if colored:
         from rich.text import Text
 
         page = Text()
@@ -84,13 +84,13 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
         sys.stdout.writelines(rows)
 
 
-def colour_tokens(pieces: Sequence[str]) -> Text:
+def color_tokens(pieces: Sequence[str]) -> Text:
     from rich.text import Text
 
     line = Text()
-    coloured = terminal.supports_color(sys.stdout)  # then a space is seen by its colour
+    colored = terminal.supports_color(sys.stdout)  # then its color shows a space
     for n, piece in enumerate(pieces):
-        displayed = piece.replace("␣", " ") if coloured else piece
+        displayed = piece.replace("␣", " ") if colored else piece
         line.append(displayed, style=terminal.TOKEN_STYLES[n % len(terminal.TOKEN_STYLES)])
     return line
 

@@ -43,7 +43,6 @@ def command(
     settings: OmitArgPrefixes[TrainSettings],
     run: OmitArgPrefixes[RunOptions],
     variant: OmitArgPrefixes[VariantOptions],
-    no_absolute_positions: Annotated[bool, Flag("relative: omit GPT-2's position embeddings")] = False,
     init_from: Annotated[str | None, Flag("initialize from this model's weights", "MODEL")] = None,
     recipe: Annotated[
         str | None, Flag("published settings, gpt1 or gpt2; other flags override them", "NAME")
@@ -61,7 +60,6 @@ def command(
 
     config = RunConfig(
         **vars(run), **vars(variant), data=data, out=Path(out), settings=settings, init_from=init_from,
-        absolute_positions=False if no_absolute_positions else None,
     )  # fmt: skip
     trained = run_training(config, TrainReporter(), stop_and_say_so, dry_run)
     is_distributed = torch.distributed.is_initialized()

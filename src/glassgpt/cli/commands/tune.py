@@ -51,7 +51,7 @@ def command(
     """Fine-tune a model on your own text. The end of the text is the validation split: it decides when to
     stop and shows how much was gained. All settings are chosen for you. Ctrl-C keeps the best model so far;
     --resume continues after it, or after a kill. With --task the records of FILE are pairs (translation,
-    summaries) or labelled texts, and the loss is on the target only: docs/tasks.md."""
+    summaries) or labeled texts, and the loss is on the target only: docs/tasks.md."""
     from glassgpt.train.preflight import check_tune_inputs
 
     started = time.monotonic()

@@ -22,6 +22,7 @@ class RelativeSettings:
 @dataclass(frozen=True, kw_only=True)
 class RelativeOptions:
     relative_distance: int | None = None  # relative: clip longer distances to N (default: all positions)
+    absolute_positions: bool | None = None  # relative: keep GPT-2's position embeddings (default: yes)
 
 
 class Relative(AttentionKind):

@@ -1,12 +1,12 @@
 """Output that follows a JSON schema, a regular expression, a grammar or a list of choices.
 
-llguidance keeps a parser for each sequence and says before every draw which tokens may come next: a mask that
-the sampler applies to the logits after all other changes. The text is then drawn from the model's own
-distribution, restricted at each step to what is allowed. The parser reads bytes, so a token may be a part of
-a character, or several words.
+llguidance keeps a parser for each sequence and computes before every draw which tokens may come next: a mask
+that the sampler applies to the logits after all other changes. The text is then drawn from the model's own
+distribution, restricted at each step to the allowed tokens. The parser reads bytes, so a token may be a part
+of a character, or several words.
 
-JSON is written on one line, with a space after each comma and colon: white space that the grammar leaves open
-is where a small model gets lost.
+JSON is written on one line, with a space after each comma and colon: a small model gets lost in white space
+that a grammar leaves open.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from glassgpt.generate.sampling.params import CONSTRAINTS, SamplingParams
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
-MAX_COMPILED = 64  # grammars of an engine that are kept
-MAX_CHARACTERS = 200_000  # of a grammar
-MAX_MASK_SECONDS = 0.1  # of CPU time for one mask beside others' texts; most take less than 1 ms
+MAX_COMPILED = 64  # grammars that an engine keeps
+MAX_CHARACTERS = 200_000  # in a grammar
+MAX_MASK_SECONDS = 0.1  # CPU time of one mask where others wait for it; most need less than 1 ms
 PUSH_GRACE = 0.005  # seconds to wait for the lexer while another sequence's mask is computed with it
-MAX_ENCODED = 10_000  # texts
+MAX_ENCODED = 10_000  # texts that llguidance has encoded and we keep
 
 
 class SharedLexer:
-    """What all copies of a compiled grammar have in common: llguidance's lexer, one at a time.
+    """The lexer that all copies of a compiled grammar share; one of them at a time may use it.
 
-    Whoever waits for it inside llguidance keeps every Python thread waiting; so they wait here.
+    A thread that waits for it inside llguidance blocks all Python threads, so threads wait for this lock.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.broken = False  # it ran into a limit, and fails from then on, for every copy
+        self.broken = False  # it exceeded a limit, and fails for every copy from then on
 
 
 class Constraint:
-    """What one sequence has written so far, as its grammar sees it."""
+    """The state of one sequence in its grammar."""
 
     def __init__(self, matcher: Any, vocab_size: int, lexer: SharedLexer) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._lexer = lexer
         self._bits: np.ndarray | None = None
-        self._unread: list[int] = []  # tokens that came while another sequence had the lexer
+        self._unread: list[int] = []  # tokens drawn while another sequence used the lexer
         self._pending = False
         self._failure: str | None = None
-        self.seconds = 0.0  # that its masks took
+        self.seconds = 0.0  # spent on its masks
 
     def copy(self) -> Constraint:
         return Constraint(self._matcher.deep_copy(), self._vocab_size, self._lexer)
@@ -82,13 +82,13 @@ class Constraint:
         self._unread.clear()
 
     def begin(self, workers: MaskWorkers) -> None:
-        """Let another thread compute the next mask. Until it is `ready` nothing else may be asked."""
+        """Have another thread compute the next mask. Call nothing else until it is `ready`."""
         self._pending = True
         workers.begin(self)
 
     @property
     def ready(self) -> bool:
-        """The mask is there, or nobody was asked for it."""
+        """Whether no mask is being computed."""
         return not self._pending
 
     def mask(self) -> np.ndarray:
@@ -105,7 +105,7 @@ class Constraint:
             try:
                 self._read()
                 self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
-            except BaseException as error:  # a panic in Rust is no Exception; the thread has to go on
+            except BaseException as error:  # a panic in Rust is not an Exception; the thread must continue
                 self._failure = f"llguidance failed: {error}".split("\n")[0]
             spent = time.thread_time() - begun
         self.seconds += spent
@@ -119,24 +119,24 @@ class Constraint:
 
     @property
     def complete(self) -> bool:
-        """The grammar is fulfilled and nothing can follow."""
+        """Whether the grammar is fulfilled and nothing can follow."""
         return not self._unread and bool(self._matcher.is_stopped()) and self.error is None
 
     @property
     def error(self) -> str | None:
-        """Why it cannot go on: no token spells what must come, or the grammar is too complex."""
+        """Why the text cannot continue: no token spells what must come, or the grammar is too complex."""
         if self._failure is not None:
             return self._failure
         return str(self._matcher.get_error()).split("\n")[0] if self._matcher.is_error() else None
 
     @property
     def fulfilled(self) -> bool:
-        """It could end here, although more may follow."""
+        """Whether the text may end here, even if more may follow."""
         return bool(self._unread) or bool(self._matcher.is_accepting())
 
 
 class GrammarCompiler:
-    """Makes constraints for the vocabulary of a model. The vocabulary and the last grammars are kept.
+    """Makes constraints for the vocabulary of a model. Keeps the vocabulary and the last grammars.
 
     Any thread may compile. A new grammar is checked in a child process first (`grammar_checker.py`): one that
     would take the process down, or too long, is a SettingError.
@@ -146,13 +146,13 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos = [token for token in eos if token < vocab_size]
-        self._vocabulary: Any = None  # llguidance's, made with the first grammar
+        self._vocabulary: Any = None  # llguidance's, built for the first grammar
         self._checker: GrammarChecker | None = None
         self._compiled: OrderedDict[tuple[str, str], Constraint] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
     def compile(self, settings: SamplingParams) -> Constraint | None:
-        """The constraint that the settings ask for, before its first token; None if there is none."""
+        """The constraint of the settings, in its initial state; None if there is none."""
         name = settings.constraint
         if name is None:
             return None
@@ -185,7 +185,7 @@ class GrammarCompiler:
             return known.copy()
 
     def is_known(self, settings: SamplingParams) -> bool:
-        """Whether compiling these settings takes no time."""
+        """Whether `compile` returns immediately for these settings."""
         name = settings.constraint
         return name is None or (name, _as_text(name, getattr(settings, name))) in self._compiled
 
@@ -215,10 +215,10 @@ def _as_text(name: str, value: Any) -> str:
 
 
 class TokenizerWrapper:
-    """A tokenizer as llguidance wants to see it.
+    """A tokenizer with the interface that llguidance expects.
 
-    It has one token more, which no text has: a model without end-of-text gets it as such. Its texts end where
-    nothing may follow.
+    It has one extra token, which no text contains: the end-of-text of a model that has none. Texts of such a
+    model end where nothing may follow.
     """
 
     is_tokenizer_wrapper = True
@@ -226,13 +226,13 @@ class TokenizerWrapper:
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self._encoded: dict[str, list[int]] = {}  # what a grammar forces comes again and again
+        self._encoded: dict[str, list[int]] = {}  # a grammar forces the same texts again and again
         self.eos_token_id = eos[0] if eos else vocab_size
         special = {token for token in (*eos, *tokenizer.special_tokens.values()) if token < vocab_size}
         self.special_token_ids = sorted({*special, vocab_size})
         self.tokens = [*(tokenizer.token_bytes(token) for token in range(vocab_size)), b""]
         for token in self.special_token_ids:
-            self.tokens[token] = b"<|%d|>" % token  # a name; it stands for no text
+            self.tokens[token] = b"<|%d|>" % token  # a name, not text
 
     def __call__(self, text: str) -> list[int]:
         if text not in self._encoded:
@@ -240,13 +240,13 @@ class TokenizerWrapper:
                 self._encoded.clear()
             try:
                 self._encoded[text] = list(self._tokenizer.encode(text))
-            except SettingError:  # a character-level vocabulary without one of these
+            except SettingError:  # a character-level vocabulary lacks one of the characters
                 self._encoded[text] = []
         return self._encoded[text]
 
 
 def _explain(name: str, text: str, message: str) -> str:
-    """llguidance's message in one line."""
+    """Shorten llguidance's message to one line."""
     lines = [line.strip() for line in message.splitlines()]
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     shown = text if len(text) <= 60 else text[:57] + "..."
@@ -254,9 +254,9 @@ def _explain(name: str, text: str, message: str) -> str:
 
 
 def collect_masks(constraints: Sequence[Constraint | None], vocab_size: int) -> np.ndarray | None:
-    """Which tokens each sequence may draw, a bit for each, the lowest first: (B, V // 32 + 1) int32.
+    """The tokens that each sequence may draw, as bits, the lowest first: (B, V // 32 + 1) int32.
 
-    None if all may draw all.
+    None if every sequence may draw every token.
     """
     if all(constraint is None for constraint in constraints):
         return None

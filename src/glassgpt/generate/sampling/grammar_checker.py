@@ -1,7 +1,7 @@
-"""Checks grammars in a child process, which is started with the first one and stays.
+"""Check grammars in a child process, which starts with the first grammar and stays.
 
-At most `MAX_WAITING` wait for their turn, each for a bounded time: a flood of grammars is refused, and nobody
-who uses no grammar notices it.
+At most `MAX_WAITING` grammars wait, each for a bounded time: a flood of grammars is refused and does not
+affect requests without one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from glassgpt.errors import QueueFullError, SettingError, UserError
 
 PROGRAM = Path(__file__).with_name("grammar_child.py")
 MAX_WAITING = 16
-MAX_REFUSED = 256  # grammars that are known to be bad
-WALL_SECONDS = 60  # for one check, however busy the machine is; its CPU time is bounded by the child
+MAX_REFUSED = 256  # bad grammars that are remembered
+WALL_SECONDS = 60  # for one check on a busy machine; the child limits its CPU time
 
 
 class GrammarChecker:
-    """Any thread may ask; one grammar is checked at a time."""
+    """Any thread may call `check`; one grammar is checked at a time."""
 
     def __init__(self, tokens: Sequence[bytes], special: Sequence[int], eos: Sequence[int]) -> None:
         self._vocabulary = {
@@ -35,7 +35,7 @@ class GrammarChecker:
             "special": list(special),
             "eos": list(eos),
         }
-        self._refused: dict[bytes, str] = {}  # the oldest first
+        self._refused: dict[bytes, str] = {}  # oldest first
         self._turn = threading.Lock()
         self._waiting = 0
         self._child: subprocess.Popen[str] | None = None
@@ -43,7 +43,7 @@ class GrammarChecker:
         self._stop: weakref.finalize[[subprocess.Popen[str]], GrammarChecker] | None = None
 
     def check(self, kind: str, text: str) -> str:
-        """The grammar as llguidance writes it; a SettingError that says what is wrong with it."""
+        """The grammar in llguidance's syntax, or a SettingError that says what is wrong with it."""
         key = hashlib.sha256(f"{kind}:{text}".encode("utf-8", "surrogatepass")).digest()
         if key in self._refused:
             raise SettingError(self._refused[key])
@@ -73,7 +73,7 @@ class GrammarChecker:
         timer.start()
         line = ""
         try:
-            with suppress(OSError):  # it has died: no line comes
+            with suppress(OSError):  # the child has died: no line will come
                 child.stdin.write(json.dumps({"kind": kind, "text": text}) + "\n")
                 child.stdin.flush()
                 line = child.stdout.readline()
@@ -85,12 +85,12 @@ class GrammarChecker:
         return dict(json.loads(line))
 
     def _running_child(self) -> subprocess.Popen[str]:
-        if self._owner != os.getpid():  # a fork: the pipes are the parent's
+        if self._owner != os.getpid():  # in a fork: the pipes belong to the parent
             self._owner, self._child = os.getpid(), None
         if self._child is None or self._child.poll() is not None:
             self.close()
             try:
-                # -P: the folder of the program is not a place to import from.
+                # -P: do not import from the program's folder.
                 child = subprocess.Popen(
                     [sys.executable, "-P", str(PROGRAM)],
                     stdin=subprocess.PIPE,
@@ -100,7 +100,9 @@ class GrammarChecker:
                     encoding="utf-8",
                 )
             except OSError as error:
-                raise UserError(f"a grammar is checked in a process of its own: {error}.") from None
+                raise UserError(
+                    f"a grammar is checked in a child process, which cannot start: {error}."
+                ) from None
             self._child, self._stop = child, weakref.finalize(self, stop, child)
             assert child.stdin is not None
             with suppress(OSError):
@@ -108,7 +110,7 @@ class GrammarChecker:
         return self._child
 
     def close(self) -> None:
-        """End the child; the next check starts another."""
+        """End the child. The next check starts another."""
         if self._stop is not None:
             self._stop()
         self._child = self._stop = None
@@ -128,7 +130,7 @@ _checkers_lock = threading.Lock()
 
 
 def find_checker(tokens: Sequence[bytes], special: Sequence[int], eos: Sequence[int]) -> GrammarChecker:
-    """The checker of a vocabulary: all engines that have it share one child."""
+    """The checker of a vocabulary, one child for all engines that use it."""
     digest = hashlib.sha256(repr((list(special), list(eos))).encode())
     for token in tokens:
         digest.update(len(token).to_bytes(4) + token)

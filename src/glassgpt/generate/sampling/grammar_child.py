@@ -1,12 +1,12 @@
-"""The program that checks grammars, in a process of its own: `grammar_checker.py` starts it.
+"""The child process that checks grammars; `grammar_checker.py` starts it.
 
-A hostile grammar overflows llguidance's stack, fills the memory or takes minutes, and nothing inside a
+A hostile grammar overflows llguidance's stack, fills the memory or needs minutes, and nothing inside a
 process can stop that. So each grammar is first compiled here, in a fork with limits on its stack, memory and
-CPU time, and a few masks are computed with it. A grammar that kills the fork is refused; one that survives is
-safe to compile in the process that asked.
+CPU time, and a few masks are computed with it. A grammar that kills the fork is refused; one that does not is
+safe to compile in the parent.
 
-It imports nothing of this package: it has to start quickly. Standard input brings the vocabulary in one line
-of JSON, then one line for each grammar; each is answered by one line.
+This module imports nothing from the package, so that it starts quickly. Standard input has the vocabulary as
+a line of JSON, then one line for each grammar; the answer to each is one line.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import sys
 from typing import Any
 
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-CPU_SECONDS = 0.5  # of a check; what people write takes 0.02
-STACK_BYTES = 2 << 20  # at most, and a quarter of what a thread has: what fits here fits there
-THREAD_BYTES = 2 << 20  # of a thread's stack, where the system sets no limit
+CPU_SECONDS = 0.5  # of a check; usual grammars need 0.02
+STACK_BYTES = 2 << 20  # at most, and a quarter of a thread's stack, so that it also fits in the parent
+THREAD_BYTES = 2 << 20  # a thread's stack, if the system sets no limit
 MEMORY_BYTES = 512 << 20
-STEPS = 8  # masks that are computed
+STEPS = 8  # masks to compute
 
 
 class ByteTokenizerWrapper:
-    """The tokens as llguidance wants to see them."""
+    """A vocabulary with the tokenizer interface that llguidance expects."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -38,12 +38,12 @@ class ByteTokenizerWrapper:
         self._bytes = {token: number for number, token in enumerate(self.tokens) if len(token) == 1}
 
     def __call__(self, text: str) -> list[int]:
-        """Byte by byte: good enough for a check."""
+        """Encode byte by byte, which is good enough for a check."""
         return [self._bytes[byte] for value in text.encode() if (byte := bytes([value])) in self._bytes]
 
 
 def convert(guidance: Any, kind: str, text: str) -> str:
-    """What the user gave, as llguidance writes grammars. `text` is JSON for a schema and for choices."""
+    """Convert a grammar to llguidance's syntax. `text` is JSON for a schema and for choices."""
     matcher = guidance.LLMatcher
     if kind == "schema":
         return str(matcher.grammar_from_json_schema(text, overrides=JSON_FORMAT))
@@ -55,7 +55,7 @@ def convert(guidance: Any, kind: str, text: str) -> str:
 
 
 def check(guidance: Any, vocabulary: Any, kind: str, text: str) -> dict[str, str]:
-    """The grammar in llguidance's syntax, or what is wrong with it."""
+    """The grammar in llguidance's syntax, or an error message."""
     try:
         source = convert(guidance, kind, text)
     except (ValueError, RecursionError) as error:
@@ -69,17 +69,17 @@ def check(guidance: Any, vocabulary: Any, kind: str, text: str) -> dict[str, str
         if matcher.is_error() or matcher.is_stopped() or not allowed:
             break
         matcher.consume_token(allowed[len(allowed) // 2])
-    del matcher  # a deep grammar overflows the stack where it is freed, too
+    del matcher  # freeing a deep grammar may also overflow the stack
     return {"source": source}
 
 
 def stack_limit(soft: int) -> int:
-    """Bytes of stack for a check, from the limit of the process that asked: its threads have that much."""
+    """Bytes of stack for a check, from the parent's limit, which is the stack of each of its threads."""
     return min(STACK_BYTES, (soft if soft > 0 else THREAD_BYTES) // 4)  # -1: no limit
 
 
 def limit_resources() -> None:
-    """What goes beyond is killed by the system."""
+    """Let the system kill this process if it exceeds the limits."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -123,7 +123,7 @@ def check_in_fork(guidance: Any, vocabulary: Any, kind: str, text: str) -> dict[
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that asked; then the input ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends the input
     first = json.loads(sys.stdin.readline())
     sys.path[:] = first["path"]
     import llguidance

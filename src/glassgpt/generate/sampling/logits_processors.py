@@ -1,8 +1,8 @@
 """Logits processors: penalties, bias, banned and required words, n-grams that must not repeat.
 
-All of them come down to changes of single logits (`sampling.LogitEdits`). Fixed ones (a bias, a ban on one
-token) are known in advance; the others depend on the text so far, so that the engine must read each token
-before it can draw the next one.
+All of them are changes to single logits (`sampler.LogitEdits`). Fixed ones (a bias, a ban on one token) are
+known in advance; the others depend on the text so far, so the engine must read each token before it can draw
+the next one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KEEP: Change = (1.0, 0.0)
 
 
 class TokenRule(Protocol):
-    """What may follow, decided by the caller's own code: see `glassgpt.music.generate` for one."""
+    """The caller's own code that decides what may follow; `glassgpt.music.generate` has an example."""
 
     def push(self, token: int) -> None:
-        """A token was generated."""
+        """Append a generated token."""
 
     def changes(self) -> Mapping[int, Change]:
         """The changes to the next token's logits, by id: (1, -inf) bans one."""
@@ -57,7 +57,7 @@ class LogitsProcessor:
         self._settings = settings
         self.constraint = constraint
         self.rule = rule
-        # Those that end a text must not come before `min_new_tokens` others have.
+        # Stop tokens are banned before `min_new_tokens` others were generated.
         self._too_early = [token for token in stop_tokens if token < vocab_size]
         self._until = len(prompt) + settings.min_new_tokens if self._too_early else 0
         self._fixed: dict[int, float] = defaultdict(float)
@@ -86,8 +86,7 @@ class LogitsProcessor:
             self._remember_ngram(end)
         s = settings
         penalties = (s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.no_repeat_ngram)
-        # Whether the changes stay the same whatever is generated, and whether there are any: both are asked
-        # for every token.
+        # Whether the changes never depend on the text, and whether there are any: read for every token.
         changing = (
             rule is not None
             or bool(self._longer)
@@ -147,7 +146,7 @@ class LogitsProcessor:
 
 
 def join_changes(first: dict[int, Change], second: Mapping[int, Change]) -> dict[int, Change]:
-    """Both, one after the other."""
+    """Apply both changes, one after the other."""
     for token, (scale, shift) in second.items():
         before = first.get(token, KEEP)
         first[token] = (before[0] * scale, before[1] + shift)

@@ -1,8 +1,8 @@
-"""Threads that compute the masks of grammars, beside the engine's: a slow grammar delays its own text only.
+"""Threads that compute the masks of grammars, so that a slow grammar delays only its own text.
 
-A mask usually takes less than a millisecond, and is there when the model has computed the logits. Where it is
-not, the engine keeps the logits and goes on with the other sequences. Masks that were cheap so far go first,
-so that a grammar with slow ones cannot delay the others' much; one that takes too long fails its request.
+A mask usually needs less than a millisecond and is ready when the model has computed the logits. If it is
+not, the engine keeps the logits and continues with the other sequences. Grammars whose masks were fast so far
+go first, so that a slow one hardly delays the others; a request whose mask takes too long fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THREADS = 2
 class MaskJob(Protocol):
     @property
     def seconds(self) -> float:
-        """What its masks took so far."""
+        """Time spent on its masks so far."""
         ...
 
     @property
@@ -30,7 +30,7 @@ class MaskJob(Protocol):
 
 
 class MaskWorkers:
-    """The threads start with the first mask, and end with the engine that has this object."""
+    """The threads start with the first mask and end when this object is deleted."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._queue = _Queue()
@@ -39,7 +39,7 @@ class MaskWorkers:
         weakref.finalize(self, self._queue.close)
 
     def begin(self, job: MaskJob) -> None:
-        """Compute a mask soon."""
+        """Queue a mask to be computed."""
         if not self._started:
             self._started = True
             for _ in range(self._threads):
@@ -49,7 +49,7 @@ class MaskWorkers:
         self._queue.push(job)
 
     def wait(self, jobs: Sequence[MaskJob], timeout: float | None, count: int | None = None) -> None:
-        """Wait until all of these are ready, or so many of them, but not longer than `timeout`."""
+        """Wait until these are ready, or `count` of them, but not longer than `timeout`."""
         least = len(jobs) if count is None else count
         with self._queue.changed:
             self._queue.changed.wait_for(lambda: sum(job.ready for job in jobs) >= least, timeout)

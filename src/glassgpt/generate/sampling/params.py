@@ -1,7 +1,7 @@
-"""The settings of a generation, and which combinations make no sense.
+"""The settings of a generation, and which combinations are invalid.
 
 Every range is checked here, once, before any work: an error names the value, the range and what to write
-instead. The steps that use the settings, and their order, are in `sampling.py`.
+instead. The steps that use the settings, and their order, are in `sampler.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from glassgpt.ranges import SEEDS, check_number, check_whole
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
 MAX_LOGIT_BIAS = 1_000_000
 MAX_TEMPERATURE = 1_000_000  # all tokens are equally likely long before
-MAX_TOKENS = 10**9  # of one text: it is written as it comes, for a year at 30 tokens a second
-MAX_SAMPLES = 10_000  # of one prompt: they are all kept until the last is finished
-MAX_BEAMS = 1024  # all of them are computed together
-MAX_TOP_K = 2**31 - 1  # more than any vocabulary has tokens; what is beyond it is left out
+MAX_TOKENS = 10**9  # of one text: a year at 30 tokens a second
+MAX_SAMPLES = 10_000  # of one prompt: all are kept until the last is finished
+MAX_BEAMS = 1024  # all are computed together
+MAX_TOP_K = 2**31 - 1  # more tokens than any vocabulary has
 
 
 class Filter(NamedTuple):
@@ -32,8 +32,8 @@ class Filter(NamedTuple):
     high: float
     above: bool  # `low` itself is out of range
     usual: str  # for the error message
-    neutral: float  # keeps every token: what a client of the server sends to switch it off
-    off: float  # what the samplers compute with for a sequence without it, in a batch with others
+    neutral: float  # keeps every token: a client of the server sends this to switch it off
+    off: float  # the samplers use this for a sequence without the filter in a batch that has it
 
 
 # The one table of filters, in the order in which they are applied. A field of `SamplingParams` and a row
@@ -49,7 +49,7 @@ DRAWING = ("temperature", "top_k", *FILTERS)  # all settings of a draw
 
 SPECULATE = ("auto", "lookup", "draft", "off")
 
-# What a text may be made to follow, and what it is called.
+# The constraints on a text, and how messages call them.
 CONSTRAINTS = {
     "schema": "JSON schema",
     "regex": "regular expression",
@@ -60,11 +60,11 @@ CONSTRAINTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How to choose the next token, how often, and when to stop. `None` switches a thing off."""
+    """How to choose the next token, how often, and when to stop. `None` switches a setting off."""
 
     max_new_tokens: int = 100  # end after this many
     min_new_tokens: int = 0  # do not end before this many
-    temperature: float = 0.8  # 0 takes the most probable token every time
+    temperature: float = 0.8  # 0 always picks the most probable token
     top_k: int | None = 40  # draw among the k most probable tokens; 0 is off
     top_p: float | None = None  # among the fewest tokens that together have at least this probability
     min_p: float | None = None  # among tokens at least this probable, relative to the most probable one
@@ -145,8 +145,8 @@ class SamplingParams:
                 check_number(name, value, -most, most, "0 to 2 is usual")
         if self.no_repeat_ngram is not None:
             check_whole("no_repeat_ngram", self.no_repeat_ngram, 1, MAX_TOKENS, "None switches it off")
-        likelier = "5 makes a word about 150 times likelier"
-        check_number("required_bias", self.required_bias, -most, most, likelier)
+        hint = "5 makes a word about 150 times more likely"
+        check_number("required_bias", self.required_bias, -most, most, hint)
 
     def _check_tokens(self) -> None:
         for token, bias in self.logit_bias.items():
@@ -174,15 +174,19 @@ class SamplingParams:
             raise SettingError("best_of compares log-probabilities; leave logprobs at 0 or more.")
 
     def _check_constraints(self) -> None:
-        given = self._constraints()
-        if len(given) > 1:
-            raise SettingError(f"{given[0]} and {given[1]} cannot both be followed. Leave one out.")
+        constraints = self._constraints()
+        if len(constraints) > 1:
+            raise SettingError(
+                f"{constraints[0]} and {constraints[1]} cannot both be followed. Leave one out."
+            )
         for name in ("regex", "grammar"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise SettingError(f"{name} is {value!r}; write it as text.")
-        if given and self.beams is not None:
-            raise SettingError(f"a beam search cannot follow a {CONSTRAINTS[given[0]]}. Leave out beams.")
+        if constraints and self.beams is not None:
+            raise SettingError(
+                f"a beam search cannot follow a {CONSTRAINTS[constraints[0]]}. Leave out beams."
+            )
         if self.schema is not None:
             self._set("schema", _parsed_schema(self.schema))
 
@@ -203,11 +207,11 @@ class SamplingParams:
             raise _no_sampling_error(drawing[0], getattr(self, drawing[0]), beams)
 
     def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # the class is frozen; this happens only while it is made
+        object.__setattr__(self, name, value)  # the class is frozen; only __post_init__ calls this
 
     @property
     def constraint(self) -> str | None:
-        """Which of CONSTRAINTS the text has to follow."""
+        """The name of the constraint in CONSTRAINTS that the text must follow."""
         return next(iter(self._constraints()), None)
 
     def _constraints(self) -> list[str]:
@@ -219,25 +223,25 @@ class SamplingParams:
 
     @property
     def candidates(self) -> int:
-        """How many texts are generated for one prompt."""
+        """The number of texts generated for one prompt."""
         return self.samples if self.best_of is None else self.best_of
 
     @classmethod
-    def of(cls, **given: Any) -> SamplingParams:
-        """Sampling parameters by name; a name that does not exist is a user's error, not a bug."""
-        unknown = sorted(set(given) - set(FIELDS))
+    def of(cls, **settings: Any) -> SamplingParams:
+        """Sampling parameters from keywords. An unknown name is a SettingError."""
+        unknown = sorted(set(settings) - set(FIELDS))
         if unknown:
             raise SettingError(f"there is no setting {unknown[0]!r}. There are: {', '.join(FIELDS)}.")
-        made = cls(**given)
-        if made.beams is not None:  # only here is a default that was typed known from one that was not
+        params = cls(**settings)
+        if params.beams is not None:  # here a default that was typed differs from one that was not
             for name in NOT_DRAWING:
-                if name in given and given[name] not in NOT_DRAWING[name]:
-                    raise _no_sampling_error(name, given[name], made.beams)
-        return made
+                if name in settings and settings[name] not in NOT_DRAWING[name]:
+                    raise _no_sampling_error(name, settings[name], params.beams)
+        return params
 
 
 class SamplingParamsDict(TypedDict, total=False):
-    """The fields of `SamplingParams` as keyword arguments, as a caller may write them: for type checkers."""
+    """The fields of `SamplingParams` as keyword arguments, for type checkers."""
 
     max_new_tokens: int
     min_new_tokens: int
@@ -286,7 +290,7 @@ def _no_sampling_error(name: str, value: object, beams: int) -> SettingError:
 
 
 def _parsed_schema(value: object) -> object:
-    """A JSON schema: an object, true or false; or such a thing as text."""
+    """A JSON schema: an object, true or false, perhaps as text."""
     example = '{"type": "object"}'
     try:
         value = json.loads(value) if isinstance(value, str) else value
@@ -299,9 +303,9 @@ def _parsed_schema(value: object) -> object:
 
 
 def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:
-    what = {str: "strings", int: "token ids"}[kind]
+    items = {str: "strings", int: "token ids"}[kind]
     if not isinstance(value, list | tuple | set | frozenset) or not all(
         isinstance(item, kind) for item in value
     ):
-        raise SettingError(f"{name} is {value!r}; write a list of {what}.")
+        raise SettingError(f"{name} is {value!r}; write a list of {items}.")
     return tuple(value)

@@ -4,14 +4,14 @@ The steps, in the order they are applied (the field's usual one):
 
     penalties, bias, bans -> grammar -> temperature -> top-k -> typical -> top-p -> min-p -> draw
 
-Each step sees the probabilities that the one before it left, renormalised. Tokens are ranked by logit, and
+Each step sees the probabilities that the previous one left, renormalized. Tokens are ranked by logit, and
 among equal logits by id, lowest first, so that a tie at the edge of top-k falls the same way on every device.
 Greedy is top-k with k = 1.
 
 The code runs on numpy arrays and, unchanged, on torch tensors of a GPU, where it never waits for the device:
-shapes depend on the settings alone, never on the values. Sums are taken as running sums along the ranks: the
-tokens that a filter removed are zeros at the end or in between, so a row's values do not depend on how wide
-its neighbours made the table. They are float64: the draw must not depend on the device's rounding.
+shapes depend on the settings alone, never on the values. Sums are running sums along the ranks: tokens that a
+filter removed are zeros at the end or in between, so a row's values do not depend on how wide the other rows
+made the table. They are float64: the draw must not depend on the device's rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from glassgpt.backends.protocol import Array, Backend, array_namespace
 from glassgpt.generate.sampling.constraints import unpack_masks
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 
-NOTHING = -1  # in a report: no token could be drawn, since the best logit is not a finite number
+NOTHING = -1  # in a report: no token could be drawn, since the best logit is not finite
 
 
 class LogitEdits(NamedTuple):
@@ -42,16 +42,16 @@ class LogitEdits(NamedTuple):
 class SamplingMetadata(NamedTuple):
     """The settings of each sequence as columns (B, 1); None where none of them uses a filter."""
 
-    greedy: bool  # all rows are
-    width: int  # how many of the best tokens any row may draw from
+    greedy: bool  # whether all rows are
+    width: int  # the largest number of best tokens that any row draws from
     temperature: Array
     top_k: Array
     filters: tuple[Array | None, ...]  # in the order of `settings.FILTERS`
-    alternatives: int | None  # the most that any row wants reported; None if no row wants log-probabilities
+    alternatives: int | None  # the most that any row reports; None if no row reports log-probabilities
 
 
 class Draw(NamedTuple):
-    tokens: Array  # (B,) int64, stays where the logits are
+    tokens: Array  # (B,) int64, on the device of the logits
     report: Array  # (B, 1 + [1 + 2n]) float64: token, its log-probability, n ids, their log-probabilities
 
 
@@ -69,14 +69,14 @@ def stack_metadata(
         return None if all(v is None for v in values) else column([off if v is None else v for v in values])
 
     k = [1 if s.greedy else vocab_size if s.top_k is None else min(s.top_k, vocab_size) for s in settings]
-    wanted = [s.logprobs for s in settings if s.logprobs is not None]
+    n_alternatives = [s.logprobs for s in settings if s.logprobs is not None]
     return SamplingMetadata(
         greedy=all(s.greedy for s in settings),
         width=max(k),
         temperature=column([1.0 if s.greedy else s.temperature for s in settings]),
         top_k=column(k, np.int64),
         filters=tuple(map(filter_column, FILTERS)),
-        alternatives=min(max(wanted), vocab_size) if wanted else None,
+        alternatives=min(max(n_alternatives), vocab_size) if n_alternatives else None,
     )
 
 
@@ -87,9 +87,9 @@ def draw_tokens(
     edits: LogitEdits | None = None,
     allowed: Array | None = None,
 ) -> Draw:
-    """Draw one token per row of `logits` (B, V); `uniform` (B,) holds a number in [0, 1) for each.
+    """Draw one token per row of `logits` (B, V), with one number in [0, 1) for each in `uniform` (B,).
 
-    `allowed` (B, V) says which tokens may be drawn at all.
+    `allowed` (B, V) is true for tokens that may be drawn.
     """
     xp = array_namespace(logits)
     scores = logits if edits is None else apply_edits(logits, edits)
@@ -100,7 +100,7 @@ def draw_tokens(
     if params.greedy:
         tokens = xp.argmax(scores, axis=-1)
     else:
-        with np.errstate(all="ignore"):  # rows that are not finite are reported below, not warned of
+        with np.errstate(all="ignore"):  # rows that are not finite are reported below
             tokens = _draw_each(scores, params, uniform)
     columns = [xp.astype(xp.where(healthy, tokens, NOTHING), xp.float64)[:, None]]
     if params.alternatives is not None:  # of the model's own logits, before any setting
@@ -109,10 +109,10 @@ def draw_tokens(
 
 
 def token_drawer(backend: Backend) -> Callable[..., tuple[Array, Array]]:
-    """`draw_tokens` as it is fastest on a backend, with `allowed` as `constraints.collect_masks` has it.
+    """The fastest `draw_tokens` for a backend. Its `allowed` is a result of `constraints.collect_masks`.
 
-    A backend may have its own, which must draw the same tokens (the native one does, in C++, and covers every
-    setting); the others get this one.
+    A backend may have its own, which must draw the same tokens (the native one has, in C++, for every
+    setting); the others use the one above.
     """
     own: Callable[..., tuple[Array, Array]] | None = getattr(backend, "draw_tokens", None)
     if own is not None:
@@ -145,7 +145,7 @@ def score_tokens(logits: Array, tokens: Array, alternatives: int) -> Array:
 
 
 def apply_edits(logits: Array, edits: LogitEdits) -> Array:
-    """A copy of the logits (B, V) with the changes made."""
+    """A copy of the logits (B, V) with the edits applied."""
     xp = array_namespace(logits)
     old = _take(xp, logits, edits.ids)  # (B, M)
     new = xp.where(old > 0, old / edits.scale, old * edits.scale) + edits.shift
@@ -167,8 +167,8 @@ def _draw_each(scores: Array, params: SamplingMetadata, uniform: Array) -> Array
     vocab_size = scores.shape[1]
     full, widths = None, [params.width]
     if isinstance(scores, np.ndarray) and params.width == vocab_size and not ranks_all(params):
-        # Rows without top-k seldom draw a token far down, and sorting is what costs most on a CPU (2 ms for
-        # V = 50,257): look at the few best first, and at more only where these do not decide the draw.
+        # Rows without top-k rarely draw a low-ranking token, and sorting is what costs most on a CPU (2 ms
+        # for V = 50,257): rank the few best first, and more only if these do not decide the draw.
         full, widths = _total_weight(scores, params), _widths(params, vocab_size)
     for width in widths:
         values, ids = rank_tokens(scores, width)  # (B, K)
@@ -179,7 +179,7 @@ def _draw_each(scores: Array, params: SamplingMetadata, uniform: Array) -> Array
 
 
 def ranks_all(params: SamplingMetadata) -> bool:
-    """Whether a filter has to see every token: typical tokens are not the most probable ones."""
+    """Whether a filter needs every token: typical tokens are not the most probable ones."""
     typical_p, *_ = params.filters
     return typical_p is not None
 
@@ -202,9 +202,10 @@ def _widths(params: SamplingMetadata, vocab_size: int) -> list[int]:
 def _draw_rank(
     values: Array, params: SamplingMetadata, uniform: Array, full: Array | None
 ) -> tuple[Array, Array]:
-    """Which rank each row draws, (B,), from its best logits (B, K) in falling order; and whether it is sure.
+    """The rank that each row draws, (B,), from its best logits (B, K) in falling order; and whether it is
+    sure.
 
-    `full` (B, 1) is the total weight of a row that continues beyond K, and NaN for one that does not.
+    `full` (B, 1) is the total weight of a row that continues beyond K, and NaN for other rows.
     """
     xp = array_namespace(values)
     typical_p, top_p, min_p = params.filters
@@ -214,7 +215,7 @@ def _draw_rank(
     # The best is subtracted first, so that a temperature near 0 cannot overflow.
     scaled = (values - values[:, :1]) / params.temperature  # (B, K)
     weight = xp.where(keep, xp.exp(scaled), 0.0)
-    cut = xp.zeros_like(params.top_k) > 0  # (B, 1): whether a filter took away what follows after K
+    cut = xp.zeros_like(params.top_k) > 0  # (B, 1): whether a filter removed everything beyond K
     if typical_p is not None:
         keep = keep & _keep_typical(scaled, weight, keep, typical_p)
         weight = xp.where(keep, weight, 0.0)
@@ -234,7 +235,7 @@ def _draw_rank(
     if full is not None:
         total = xp.where(cut | xp.isnan(full), total, full)
     reached = keep & (up_to > uniform[:, None] * total)
-    # The first rank that reaches the draw; should rounding leave none, the first that was kept.
+    # The first rank that reaches the draw; if rounding leaves none, the first that was kept.
     drawn = xp.argmax(xp.astype(keep, xp.int8) + xp.astype(reached, xp.int8), axis=-1)
     if full is None:
         return drawn, keep[:, 0]
@@ -256,7 +257,7 @@ def _keep_typical(scaled: Array, weight: Array, keep: Array, mass: Array) -> Arr
 
 
 def _cumulative(weight: Array) -> tuple[Array, Array]:
-    """The sum of what stands before each place (B, K), and of everything (B, 1)."""
+    """The sum of the weights before each place (B, K), and of all (B, 1)."""
     xp = array_namespace(weight)
     up_to = xp.cumulative_sum(weight, axis=-1)
     return xp.concat([xp.zeros_like(up_to[:, :1]), up_to[:, :-1]], axis=1), up_to[:, -1:]
@@ -284,7 +285,7 @@ def rank_tokens(scores: Array, width: int) -> tuple[Array, Array]:
     xp = array_namespace(scores)
     keys = _sort_keys(scores)
     if width < scores.shape[1]:
-        best = xp.topk(keys, width, dim=1).values  # sorted; no ties are left for it to break its own way
+        best = xp.topk(keys, width, dim=1).values  # sorted; there are no ties for it to break
     else:
         best = xp.sort(keys, axis=1, descending=True)
     ids = 0xFFFFFFFF - (best & 0xFFFFFFFF)
@@ -304,7 +305,7 @@ def _rank_row(row: np.ndarray, width: int) -> np.ndarray:
         bound = np.partition(blocks.max(axis=1), len(blocks) - width)[len(blocks) - width]
     elif width <= vocab_size // 8:
         bound = np.partition(row, vocab_size - width)[vocab_size - width]
-    if bound == -np.inf:  # most tokens are banned: only the others have to be sorted
+    if bound == -np.inf:  # most tokens are banned: sort only the others
         open_ids = np.flatnonzero(row > -np.inf)
         if len(open_ids) <= width:
             banned = np.flatnonzero(row == -np.inf)[: width - len(open_ids)]

@@ -1,4 +1,4 @@
-"""The queue before the engine: bounded in requests and in tokens, and fair between clients."""
+"""The queue in front of the engine: bounded in requests and tokens, and fair between clients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from glassgpt.errors import QueueFullError
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """How much may wait, and how long; what already runs does not count."""
+    """How much may wait, and how long. Running requests do not count."""
 
     max_requests: int = 256
-    max_tokens: int = 1_000_000  # of prompts, and of what is asked for after them
-    max_wait: float = 30.0  # seconds, as they are expected when a request comes
+    max_tokens: int = 1_000_000  # in prompts and in the texts requested after them
+    max_wait: float = 30.0  # expected seconds until a new request's first token
 
 
 UNLIMITED = QueueLimits(max_requests=10**9, max_tokens=10**18, max_wait=math.inf)
@@ -37,12 +37,12 @@ Item = TypeVar("Item", bound=Waiting)
 class FairQueue(Generic[Item]):
     """Clients take turns; the requests of one client keep their order.
 
-    A client with a thousand requests delays another one's first request by one turn, not by a thousand.
+    A client with a thousand requests delays another client's first request by one turn, not by a thousand.
     """
 
     def __init__(self, limits: QueueLimits | None = None) -> None:
         self.limits = QueueLimits() if limits is None else limits
-        self._clients: OrderedDict[str, deque[Item]] = OrderedDict()  # the first is the next to have its turn
+        self._clients: OrderedDict[str, deque[Item]] = OrderedDict()  # the first has the next turn
         self._length = 0
         self.tokens = 0
 
@@ -54,9 +54,9 @@ class FairQueue(Generic[Item]):
             yield from items
 
     def push(self, items: Sequence[Item], room: int = 0) -> None:
-        """Append all of the items or none. Those for which there is `room` beyond the queue do not wait.
+        """Append all items or none. `room` is the number that can start at once, so that they do not wait.
 
-        An empty queue takes any number: a batch that is larger than the bound would never be admitted.
+        An empty queue accepts any number: a batch larger than the limit would never be admitted.
         """
         if self._length:
             tokens = self.tokens + sum(item.tokens for item in items)
@@ -76,7 +76,7 @@ class FairQueue(Generic[Item]):
             self.tokens += item.tokens
 
     def ahead(self, client: str) -> Iterator[Item]:
-        """The items that come before the next one of a client."""
+        """The items that come before a client's next one."""
         turns = len(self._clients.get(client, ())) + 1
         for other, items in self._clients.items():
             yield from items if other == client else islice(items, turns)
@@ -95,7 +95,7 @@ class FairQueue(Generic[Item]):
             del self._clients[client]
 
     def remove(self, item: Item) -> bool:
-        """Take an item out wherever it stands; False if it is not here."""
+        """Remove an item from any place in the queue; False if it is not in it."""
         items = self._clients.get(item.client)
         if items is None or item not in items:
             return False

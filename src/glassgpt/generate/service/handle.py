@@ -1,4 +1,4 @@
-"""The events of some prompts in a service, for a thread that waits for them."""
+"""A handle on prompts in a service, for a thread that waits for their events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.service import Job, Service, Update
 
-PATIENCE_S = 0.2  # then Python looks for a Ctrl-C, which on Windows does not wake who waits
+PATIENCE_S = 0.2  # then Python checks for Ctrl-C, which on Windows does not wake a waiting thread
 
 
 class ServiceHandle:
-    """A `RequestHandle` whose texts are computed with those of others."""
+    """A `RequestHandle` whose texts are computed together with those of other callers."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class ServiceHandle:
         self._updates: queue.SimpleQueue[list[Update]] = queue.SimpleQueue()
         self._jobs = [Job(ids, settings, self._updates.put, rule=rule) for ids, settings in requests]
         self._numbers = {job: number for number, job in enumerate(self._jobs)}
-        self._left = sum(job.samples for job in self._jobs)
+        self._unfinished = sum(job.samples for job in self._jobs)
         service.submit(self._jobs)
 
     def read(self) -> list[PromptEvent]:
@@ -37,27 +37,27 @@ class ServiceHandle:
             updates = self._updates.get(timeout=PATIENCE_S)
         except queue.Empty:
             return []
-        found = []
+        events = []
         for update in updates:
             if update.error is not None:
                 raise update.error
             assert update.event is not None
-            self._left -= update.event.generation is not None
-            found.append(PromptEvent(self._numbers[update.job], update.event))
-        return found
+            self._unfinished -= update.event.generation is not None
+            events.append(PromptEvent(self._numbers[update.job], update.event))
+        return events
 
     def stop(self) -> list[PromptEvent]:
         self._service.cancel(self._jobs, keep=True)
-        found: list[PromptEvent] = []
-        while self._left:
-            found += self._next()
-        return found
+        events: list[PromptEvent] = []
+        while self._unfinished:
+            events += self._next()
+        return events
 
     def close(self) -> None:
-        if self._left:
+        if self._unfinished:
             self._service.cancel(self._jobs)
-            self._left = 0
+            self._unfinished = 0
 
     def __del__(self) -> None:
-        if hasattr(self, "_left"):
+        if hasattr(self, "_unfinished"):
             self.close()

@@ -1,14 +1,14 @@
-"""One service around the one engine: a thread owns it, and everybody else hands in jobs and gets updates.
+"""A service: one thread owns an engine, and all other threads submit jobs and receive updates.
 
     service = Service(engine)
     job = Job(ids, settings, deliver=updates.put)      # any callable that takes a list of updates
     service.submit([job])
 
-Between two steps of the engine the thread drops what was cancelled and takes jobs from a fair queue, as rows
-become free. What a job gets does not depend on the others.
+Between two steps of the engine the thread drops cancelled jobs and takes jobs from a fair queue as rows
+become free. A job's texts do not depend on the other jobs.
 
-The queue is bounded by how long a job would wait (`QueueLimits.max_wait`), and by how much waits. What does
-not fit is refused at once.
+`QueueLimits` bound the number of waiting requests and tokens and the expected wait. A job that exceeds them
+is refused immediately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("glassgpt.service")
 
 
 class Update(NamedTuple):
-    """News of a job: an event of the engine, or why the job failed."""
+    """A message about a job: an event of the engine, or the error that ended the job."""
 
     job: Job
     event: Event | None = None
@@ -47,23 +47,23 @@ class Update(NamedTuple):
 
 @dataclass(eq=False)
 class Job:
-    """One prompt and what to do with it: `settings.candidates` texts after it, or only its scores."""
+    """One prompt, for `settings.candidates` texts after it, or only for its scores."""
 
     prompt: Sequence[int]
     settings: SamplingParams
     deliver: Callable[[list[Update]], None]  # called by the service's thread: it must not block
-    client: str = ""  # clients take turns
-    cache_scope: str = ""  # as the engine's
+    client: str = ""  # clients take turns in the queue
+    cache_scope: str = ""  # see `Engine.add`
     submitted: float = 0.0  # on time.monotonic's clock
     started: float | None = None  # when it got its first row
-    admitted: int = 0  # samples that the engine has got
+    admitted: int = 0  # samples handed to the engine
     cancelled: bool = False
-    constraint: Constraint | None = None  # what the settings ask for, compiled
-    rule: MakeRule | None = None  # as the engine's
+    constraint: Constraint | None = None  # compiled from the settings
+    rule: MakeRule | None = None  # see `Engine.add`
 
     @property
     def tokens(self) -> int:
-        """What it may take, for the bound of the queue."""
+        """The most tokens it may need, for the limits of the queue."""
         return len(self.prompt) + self.samples * self.settings.max_new_tokens
 
     @property
@@ -72,7 +72,7 @@ class Job:
 
 
 class Service:
-    """`lock` is held during each step, where others compute with the same model."""
+    """`lock` is held during each step, for others who compute with the same model."""
 
     def __init__(
         self, engine: Engine, limits: QueueLimits | None = None, lock: FairLock | None = None
@@ -82,15 +82,15 @@ class Service:
         self.steps = 0
         self.speed = WaitEstimator()
         self._queue: FairQueue[Job] = FairQueue(limits)
-        self._left: list[int] = []  # tokens that the running sequences may still draw
-        self._unread = 0  # tokens of prompts that have a row
+        self._tokens_left: list[int] = []  # that each running sequence may still draw
+        self._unread = 0  # unread prompt tokens
         self._changed = threading.Condition()  # guards the queue and the two fields below
         self._cancelled: list[Job] = []
         self._closed = False
-        self._requests: dict[int, tuple[Job, int]] = {}  # the engine's number -> job, samples still running
+        self._requests: dict[int, tuple[Job, int]] = {}  # the engine's request number -> job, running samples
         self._running = 0
         self._updates: dict[Callable[[list[Update]], None], list[Update]] = {}
-        self._process = os.getpid()  # a fork has no threads but its own
+        self._process = os.getpid()  # a forked process does not have this thread
         self._thread = threading.Thread(target=self._run, name="glassgpt-service", daemon=True)
         self._thread.start()
 
@@ -104,12 +104,12 @@ class Service:
 
     @property
     def running(self) -> int:
-        """Sequences that have a row."""
+        """The number of sequences that have a row."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a row."""
+        """The number of jobs waiting for a row."""
         return len(self._queue)
 
     @property
@@ -121,17 +121,17 @@ class Service:
         return not (self._running or len(self._queue))
 
     def compile(self, jobs: Sequence[Job]) -> None:
-        """Compile the grammars of jobs, here and not in the thread that everybody waits for.
+        """Compile the grammars of jobs in the calling thread, not in the one that all jobs wait for.
 
-        Raises what is wrong with them. `submit` does it, where it was not done before.
+        Raises an error for a bad grammar. `submit` calls this for jobs not compiled yet.
         """
         for job in jobs:
             if job.constraint is None:
                 job.constraint = self.engine.compile(job.settings)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue all of these jobs, or raise `QueueFullError`. What the engine refuses, an update tells."""
-        if not self._is_own:  # before any lock: a thread that is not here may hold it
+        """Queue all jobs, or raise `QueueFullError`. Jobs that the engine rejects are reported as updates."""
+        if not self._is_own:  # before any lock: a thread of the parent may hold it
             raise UserError("the service runs in the process that forked this one. Start one here.")
         self.compile(jobs)
         with self._changed:
@@ -145,12 +145,12 @@ class Service:
             self._changed.notify()
 
     def check_wait(self, client: str = "") -> None:
-        """Raise `QueueFullError` if a client's next job, whatever it is, would wait too long."""
+        """Raise `QueueFullError` if a client's next job would wait too long."""
         with self._changed:
             self._check_wait(client)
 
     def expected_wait(self, client: str = "") -> float:
-        """Seconds until a client's next job would be read."""
+        """Seconds until a client's next job would have been read."""
         with self._changed:
             return self._expected_wait(client)
 
@@ -170,12 +170,12 @@ class Service:
             tokens=sum((job.samples - job.admitted) * job.settings.max_new_tokens for job in jobs),
             prompt_tokens=sum(len(job.prompt) for job in jobs if not job.admitted),
         )
-        return self.speed.wait(self._left, self.rows - len(self._left), self._unread, ahead)
+        return self.speed.wait(self._tokens_left, self.rows - len(self._tokens_left), self._unread, ahead)
 
     def cancel(self, jobs: Sequence[Job], keep: bool = False) -> None:
         """End jobs. Their rows are free before the next step.
 
-        Nothing is delivered for them any more; to `keep` them, their texts so far are.
+        No more updates are delivered for them, unless `keep` asks for their texts so far.
         """
         with self._changed:
             for job in jobs:
@@ -184,7 +184,7 @@ class Service:
             self._changed.notify()
 
     def close(self, timeout: float | None = 30) -> None:
-        """End the thread. Jobs that are not finished fail."""
+        """End the thread. Unfinished jobs fail."""
         if not self._is_own:
             return
         with self._changed:
@@ -199,7 +199,7 @@ class Service:
                 self._admit()
                 if self.engine.busy:
                     self._step()
-            except Exception as error:  # a bug, or a device that is out of memory: fail what runs, go on
+            except Exception as error:  # a bug, or a device out of memory: fail the running jobs, continue
                 log.error("the engine failed", exc_info=error)
                 self._fail_running(error)
             self._deliver()
@@ -223,16 +223,16 @@ class Service:
             for job in cancelled:
                 self._queue.remove(job)
         for job in cancelled:
-            if not job.cancelled and job.admitted < job.samples:  # what has not begun ends without text
+            if not job.cancelled and job.admitted < job.samples:  # samples not started end without text
                 self._start(job, job.samples - job.admitted)
             for number in [n for n, (owner, _) in self._requests.items() if owner is job]:
                 self.engine.cancel(number)
 
     def _admit(self) -> None:
-        """Fill the free rows, one client's turn after the other."""
+        """Fill the free rows; clients take turns."""
         with self._changed:
             while self._running < self.rows and (job := self._queue.peek()) is not None:
-                # A quarter at most for one job in one turn: a hundred samples do not take all rows at once.
+                # At most a quarter of the rows in one turn: a hundred samples must not occupy all at once.
                 room = min(self.rows - self._running, max(1, self.rows // 4))
                 self._start(job, min(room, job.samples - job.admitted))
                 self._queue.end_turn(remove=job.admitted == job.samples)
@@ -243,7 +243,7 @@ class Service:
         if job.started is None:
             job.started = time.monotonic()
         else:
-            settings = dataclasses.replace(settings, prompt_logprobs=None)  # the first samples had them
+            settings = dataclasses.replace(settings, prompt_logprobs=None)  # reported with the first samples
         try:
             number = self.engine.add(
                 job.prompt,
@@ -269,14 +269,14 @@ class Service:
         self.steps += 1
         self._measure(time.perf_counter() - begun, self.engine.stats.read_tokens - read)
         for event in events:
-            job, left = self._requests[event.request]
+            job, running = self._requests[event.request]
             if event.generation is not None:
                 self._running -= 1
                 self.speed.note_finished(len(event.generation.tokens), job.settings.max_new_tokens)
-                if left == 1:
+                if running == 1:
                     del self._requests[event.request]
                 else:
-                    self._requests[event.request] = (job, left - 1)
+                    self._requests[event.request] = (job, running - 1)
             self._tell(job, event)
 
     def _measure(self, seconds: float, read: int) -> None:
@@ -286,17 +286,17 @@ class Service:
             self.speed.note_decode(seconds)
 
     def _note_load(self) -> None:
-        """Keep what the expected wait is made of, for other threads."""
-        self._left, self._unread = self.engine.tokens_left, self.engine.unread_tokens
+        """Record the load of the engine, from which other threads estimate the wait."""
+        self._tokens_left, self._unread = self.engine.tokens_left, self.engine.unread_tokens
 
     def _fail_running(self, error: Exception) -> None:
         self.engine.clear()
         jobs = {job for job, _ in self._requests.values()}
         self._requests.clear()
-        self._running, self._left, self._unread = 0, [], 0
+        self._running, self._tokens_left, self._unread = 0, [], 0
         with self._changed:
             for job in jobs:
-                self._queue.remove(job)  # where some of its samples still wait
+                self._queue.remove(job)  # if some of its samples still wait
                 self._tell(job, error=error)
 
     def _tell(self, job: Job, event: Event | None = None, error: Exception | None = None) -> None:
@@ -304,7 +304,7 @@ class Service:
             self._updates.setdefault(job.deliver, []).append(Update(job, event, error))
 
     def _deliver(self) -> None:
-        """Hand over a step's updates, all that go to one place together: it is woken once a step."""
+        """Deliver a step's updates, all for one receiver in one call."""
         updates, self._updates = self._updates, {}
         for deliver, news in updates.items():
             deliver(news)

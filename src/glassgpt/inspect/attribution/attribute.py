@@ -107,9 +107,9 @@ class DirectLogitAttribution(Displayable):
         return f"DirectLogitAttribution({_name(self)}, total {self.total:.4f}, logit {self.logit:.4f})"
 
 
-def _name(found: TokenAttribution | DirectLogitAttribution) -> str:
-    text = found.trace.vocabulary.text
-    return repr(text(found.target)) + ("" if found.foil is None else f" - {text(found.foil)!r}")
+def _name(result: TokenAttribution | DirectLogitAttribution) -> str:
+    text = result.trace.vocabulary.text
+    return repr(text(result.target)) + ("" if result.foil is None else f" - {text(result.foil)!r}")
 
 
 def attribute(
@@ -130,31 +130,31 @@ def attribute(
         raise SettingError(
             f"target {target!r}: a difference is of two tokens, and attention_rollout depends on none."
         )
-    token, foil = (resolve_target(gpt, trace, one, position) for one in target)
-    return subtract(*(METHODS[method](gpt, trace, one, position) for one in (token, foil)))
+    token, foil = (resolve_target(gpt, trace, each, position) for each in target)
+    return subtract(*(METHODS[method](gpt, trace, each, position) for each in (token, foil)))
 
 
 def subtract(
-    one: TokenAttribution | DirectLogitAttribution, other: TokenAttribution | DirectLogitAttribution
+    first: TokenAttribution | DirectLogitAttribution, second: TokenAttribution | DirectLogitAttribution
 ) -> TokenAttribution | DirectLogitAttribution:
     """The attribution of the difference of two logits: every method here is linear in the logit."""
-    if isinstance(one, DirectLogitAttribution):
-        assert isinstance(other, DirectLogitAttribution)
+    if isinstance(first, DirectLogitAttribution):
+        assert isinstance(second, DirectLogitAttribution)
         parts = ("wte", "wpe", "heads", "mlps", "attn_bias", "ln_f_bias", "logit")
-        less = {name: getattr(one, name) - getattr(other, name) for name in parts}
-        return dataclasses.replace(one, **less, foil=other.target)
-    assert isinstance(other, TokenAttribution)
-    made = dataclasses.replace(
-        one, scores=one.scores - other.scores, logit=one.logit - other.logit, foil=other.target
+        differences = {name: getattr(first, name) - getattr(second, name) for name in parts}
+        return dataclasses.replace(first, **differences, foil=second.target)
+    assert isinstance(second, TokenAttribution)
+    result = dataclasses.replace(
+        first, scores=first.scores - second.scores, logit=first.logit - second.logit, foil=second.target
     )
-    if one.baseline is None or other.baseline is None or one.n_steps is None or other.n_steps is None:
-        return made
-    baseline = one.baseline - other.baseline
-    explained = made.logit - baseline
-    error = abs(float(made.scores.sum(dtype=np.float64)) - explained)
+    if first.baseline is None or second.baseline is None or first.n_steps is None or second.n_steps is None:
+        return result
+    baseline = first.baseline - second.baseline
+    explained = result.logit - baseline
+    error = abs(float(result.scores.sum(dtype=np.float64)) - explained)
     delta = error / abs(explained) if explained else error
-    n_steps = one.n_steps + other.n_steps
-    return dataclasses.replace(made, baseline=baseline, convergence_delta=delta, n_steps=n_steps)
+    n_steps = first.n_steps + second.n_steps
+    return dataclasses.replace(result, baseline=baseline, convergence_delta=delta, n_steps=n_steps)
 
 
 def tokens_seen(trace: Trace, position: int) -> list[int]:
@@ -188,8 +188,8 @@ def attribute_by_gradients(
         )
     from glassgpt.inspect.attribution import gradients
 
-    found: TokenAttribution = getattr(gradients, method)(gpt.torch_model, trace, target, position)
-    return found
+    attribution: TokenAttribution = getattr(gradients, method)(gpt.torch_model, trace, target, position)
+    return attribution
 
 
 def attention_rollout(gpt: TraceableModel, trace: Trace, target: int, position: int) -> TokenAttribution:

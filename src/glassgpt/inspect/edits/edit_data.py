@@ -77,7 +77,7 @@ def edit_from_dict(values: Mapping[str, Any], sources: Mapping[str, Trace] | Non
     fields = {name: _parse(name, known[name], value) for name, value in values.items() if name != "kind"}
     if edit is Patch and isinstance(fields["source"], str) and sources is not None:
         if fields["source"] not in sources:
-            raise SettingError(f"there is no source {fields['source']!r:.80} for the patch.")
+            raise SettingError(f"source {fields['source']!r:.80} of the patch does not exist.")
         fields["source"] = sources[fields["source"]]
     return edit(**fields)
 

@@ -126,20 +126,20 @@ def intervene(gpt: TraceableModel, text: Prompt | Trace, edits: Any = (), positi
     return Intervention(before, after, parsed, position)
 
 
-def kl_per_token(one: Trace, other: Trace) -> Array:
+def kl_per_token(first: Trace, second: Trace) -> Array:
     """KL(one || other) of the next-token distributions at every position, (T,), in nats."""
-    if len(one.tokens) != len(other.tokens):
+    if len(first.tokens) != len(second.tokens):
         raise ValueError(
-            f"the traces have {len(one.tokens)} and {len(other.tokens)} tokens: compare one text"
+            f"the traces have {len(first.tokens)} and {len(second.tokens)} tokens: compare one text"
         )
-    ones, others = one.log_probs(), other.log_probs()
-    p, q, found = next(ones), next(others), []
-    while p is not None and q is not None:  # a trace that was appended to comes in chunks of its own
+    ones, others = first.log_probs(), second.log_probs()
+    p, q, divergences = next(ones), next(others), []
+    while p is not None and q is not None:  # after append(), a trace has other chunks
         n = min(len(p), len(q))
-        found.append(to_numpy(kl_divergence(p[:n], q[:n])))
+        divergences.append(to_numpy(kl_divergence(p[:n], q[:n])))
         p = p[n:] if n < len(p) else next(ones, None)
         q = q[n:] if n < len(q) else next(others, None)
-    return np.concatenate(found)
+    return np.concatenate(divergences)
 
 
 def log_softmax(logits: Array) -> Array:

@@ -191,18 +191,22 @@ def add_tokens(
     return y + CHIP + 20
 
 
-def plot_token_attribution(found: TokenAttribution) -> Figure:
-    trace = found.trace
-    target = trace.vocabulary.text(found.target)
-    figure = Figure(WIDTH, 0, f"{METHOD_NAMES[found.method]} for {target!r}")
-    subtitle = f"logit {found.logit:.3f}"
-    if found.baseline is not None and found.convergence_delta is not None:
-        subtitle += f", baseline {found.baseline:.3f}, convergence delta {found.convergence_delta:.2%}"
-    y = add_heading(figure, f"{METHOD_NAMES[found.method]} for {visible(target)}",
+def plot_token_attribution(attribution: TokenAttribution) -> Figure:
+    trace = attribution.trace
+    target = trace.vocabulary.text(attribution.target)
+    figure = Figure(WIDTH, 0, f"{METHOD_NAMES[attribution.method]} for {target!r}")
+    subtitle = f"logit {attribution.logit:.3f}"
+    if attribution.baseline is not None and attribution.convergence_delta is not None:
+        subtitle += (
+            f", baseline {attribution.baseline:.3f}, convergence delta {attribution.convergence_delta:.2%}"
+        )
+    y = add_heading(figure, f"{METHOD_NAMES[attribution.method]} for {visible(target)}",
                     f"{subtitle}; orange: raises the logit, blue: lowers it")  # fmt: skip
-    most = max(float(np.abs(found.scores).max()), 1e-30)
-    captions = [f"{score:+.3f}" for score in found.scores]
-    figure.height = add_tokens(figure, y, trace.texts, found.scores / most, captions, found.position)
+    most = max(float(np.abs(attribution.scores).max()), 1e-30)
+    captions = [f"{score:+.3f}" for score in attribution.scores]
+    figure.height = add_tokens(
+        figure, y, trace.texts, attribution.scores / most, captions, attribution.position
+    )
     return figure
 
 
@@ -280,7 +284,7 @@ def plot_intervention(done: Intervention) -> Figure:
 
 
 def plot_tally(counted: Tally) -> Figure:
-    """A bar for each kind of tensor; the blocks are alike, so one row stands for all."""
+    """A bar for each kind of tensor. All blocks are alike, so the rows show one of them."""
     config = counted.config
     figure = Figure(WIDTH, 0, f"parameter tally: {counted.total:,}")
     blocks = plural(config.n_layer, "block")

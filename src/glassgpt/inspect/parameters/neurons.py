@@ -26,7 +26,7 @@ def parameter(gpt: TraceableModel, name: str) -> Array:
 
 
 def head_weight(gpt: TraceableModel) -> Array:
-    """The matrix of the logits, (V, C): the token embeddings, unless the model has a head of its own."""
+    """The matrix of the logits, (V, C): the token embeddings, unless the model has a separate head."""
     return parameter(gpt, "wte.weight" if gpt.config.tie_word_embeddings else "lm_head.weight")
 
 

@@ -44,12 +44,12 @@ class LayerWeights:
         layer, *rest = index if isinstance(index, tuple) else (index,)
         if isinstance(layer, slice):
             layers = range(len(self))[layer]
-            found = np.stack([self._read(i) for i in layers]) if layers else np.zeros((0, *self.shape[1:]))
+            values = np.stack([self._read(i) for i in layers]) if layers else np.zeros((0, *self.shape[1:]))
             rest = [slice(None), *rest]
         else:
-            found = self._read(check_index("layer", layer, len(self)))
+            values = self._read(check_index("layer", layer, len(self)))
         try:
-            part: Array = found[tuple(rest)]
+            part: Array = values[tuple(rest)]
         except IndexError as error:
             raise StepIndexError(f"{self.name} is {self.shape}, {self.dims}: {error}.") from None
         return part

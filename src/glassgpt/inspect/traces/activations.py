@@ -21,13 +21,13 @@ from glassgpt.inspect.forward import Forward, Tap
 from glassgpt.inspect.taps import dims_of, list_steps, shape_of, split_name
 
 CACHE_BYTES = 256 * 2**20
-MIDDLES_BYTES = 64 * 2**20  # of the stream between attention and MLP, which the first pass keeps if it may
-LOGITS_BYTES = 32 * 2**20  # of logits: a token's loss, the lens and the next token need the same
+MIDDLES_BYTES = 64 * 2**20  # of the stream between attention and MLP; the first pass keeps it up to this size
+LOGITS_BYTES = 32 * 2**20  # of logits: token loss, lens and the next token read the same ones
 # Vectors that are multiplied by the head together. Fixed, so that a position's logits have the same bits
 # whether they were computed alone or with all others; large enough for the matrix product, small enough for
 # 128 x 50,257 floats.
 CHUNK = 128
-LENS_CHUNK = 512  # vectors of the lens: nobody compares their bits, and larger products are faster
+LENS_CHUNK = 512  # vectors of the lens, whose bits nobody compares: larger products are faster
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +64,7 @@ class Activations:
         self.lock = threading.RLock()
         self.prefix: ContinuationCache | None = None
         self.first_residuals: AnyArray | None = None  # (some, T, C): of another pass, before the first edit
-        self.keep_bytes = 0  # that the first pass may keep of the steps inside blocks
+        self.keep_bytes = 0  # of the steps inside blocks that the first pass may keep
         self.incremental = False  # computed token by token: equal up to rounding, not bit by bit
         self._cached: OrderedDict[str, AnyArray] = OrderedDict()  # least recently used first
         self._residuals: AnyArray | None = None
@@ -90,16 +90,16 @@ class Activations:
                 self._store({name: captured[name] for name in kept})
             else:
                 tap = self._capture(names, captured)
-                found = list(self.first_residuals)
-                for i in range(len(found) - 1, self.config.n_layer):
-                    found.append(self.forward.block(i, found[i], tap))
-                self._residuals = stack(found)
+                streams = list(self.first_residuals)
+                for i in range(len(streams) - 1, self.config.n_layer):
+                    streams.append(self.forward.block(i, streams[i], tap))
+                self._residuals = stack(streams)
         return self._residuals
 
     def _steps_to_keep(self) -> list[str]:
-        """The steps inside blocks that the first pass keeps, if they are small: all, or the patterns."""
+        """The steps inside blocks that the first pass keeps, if small: all, or the attention weights."""
         if self.tap is not None:
-            return []  # of an edited pass, only the outcome is of interest
+            return []  # of an edited pass, only the outcome is read
         steps = [name for name in list_steps(self.config) if split_name(name)[0] is not None]
         for kept in (steps, [name for name in steps if name.endswith("attn.weights")]):
             if self._bytes_of(kept) <= self.keep_bytes:
@@ -107,7 +107,7 @@ class Activations:
         return []
 
     def _middles_to_keep(self) -> list[str]:
-        """The stream between attention and MLP, which is as large as the stream itself, of a short text."""
+        """For a short text, the stream between attention and MLP, which is as large as the stream itself."""
         steps = [f"h.{i}.resid_mid" for i in range(self.config.n_layer)]
         return steps if self.tap is None and self._bytes_of(steps) <= MIDDLES_BYTES else []
 
@@ -118,44 +118,44 @@ class Activations:
     def read(self, names: Sequence[str]) -> dict[str, AnyArray]:
         """Steps by name, without the batch dimension. A block is run once for all of its steps."""
         for name in names:
-            dims_of(self.config, name)  # raises if there is no such step
-        found = {name: self._cached[name] for name in names if name in self._cached}
-        for name in found:
+            dims_of(self.config, name)  # raises if the step does not exist
+        values = {name: self._cached[name] for name in names if name in self._cached}
+        for name in values:
             self._cached.move_to_end(name)
-        missing = [name for name in names if name not in found]
+        missing = [name for name in names if name not in values]
         outside = [name for name in missing if split_name(name)[0] is None]
         layers = sorted({layer for name in missing if (layer := split_name(name)[0]) is not None})
-        found |= self._read_outside_blocks(outside)
+        values |= self._read_outside_blocks(outside)
         for layer in layers:
-            found |= self._read_block(layer, [name for name in missing if split_name(name)[0] == layer])
-        self._store({name: found[name] for name in missing})
-        return {name: found[name] for name in names}
+            values |= self._read_block(layer, [name for name in missing if split_name(name)[0] == layer])
+        self._store({name: values[name] for name in missing})
+        return {name: values[name] for name in names}
 
     def _read_outside_blocks(self, names: Sequence[str]) -> dict[str, AnyArray]:
-        found: dict[str, AnyArray] = {}
+        values: dict[str, AnyArray] = {}
         tables = [name for name in names if name in ("wte", "wpe")]
         if tables:  # the same pass without its blocks
-            self.forward.embed(self.ids, self._capture(tables, found))
+            self.forward.embed(self.ids, self._capture(tables, values))
         if "embedding" in names:
-            found["embedding"] = self.residuals()[0]
+            values["embedding"] = self.residuals()[0]
         if "ln_f" in names:
-            found["ln_f"] = self._final_norm()
+            values["ln_f"] = self._final_norm()
         if "logits" in names:
-            found["logits"] = concat(list(self.final_logits()))
-        return found
+            values["logits"] = concat(list(self.final_logits()))
+        return values
 
     def _read_block(self, layer: int, names: Sequence[str]) -> dict[str, AnyArray]:
-        found: dict[str, AnyArray] = {}
+        values: dict[str, AnyArray] = {}
         if f"h.{layer}.resid_post" in names:
-            found[f"h.{layer}.resid_post"] = self.residuals()[layer + 1]
+            values[f"h.{layer}.resid_post"] = self.residuals()[layer + 1]
         self.residuals()  # keeps the middles, perhaps
-        found |= {name: self._middles[name] for name in names if name in self._middles}
-        rest = [name for name in names if name not in found]
+        values |= {name: self._middles[name] for name in names if name in self._middles}
+        rest = [name for name in names if name not in values]
         if rest and self.forward.runs_blocks_alone:
-            self.forward.block(layer, self.residuals()[layer], self._capture(rest, found))
+            self.forward.block(layer, self.residuals()[layer], self._capture(rest, values))
         elif rest:  # a block of another kind may depend on more than the stream that enters it
-            self.forward.hidden(self.ids, self._capture(rest, found))
-        return found
+            self.forward.hidden(self.ids, self._capture(rest, values))
+        return values
 
     def _final_norm(self) -> AnyArray:
         """`ln_f` of the last residual stream, (T, C)."""
@@ -176,11 +176,11 @@ class Activations:
 
     @synchronized
     def _logits_around(self, position: int) -> tuple[int, AnyArray]:
-        """Logits of some positions, this one among them: where they begin, and (n, V)."""
+        """Logits (n, V) of a range of positions with this one in it, and where the range begins."""
         for first, rows in self._logits:
             if first <= position < first + len(rows):
                 return first, rows
-        # Column by column they have no bits to keep, so no more than needed is computed.
+        # Logits computed column by column need no exact bits, so only this one is computed.
         first = position if self.incremental else position // CHUNK * CHUNK
         later = [known for known, _ in self._logits if known > position]
         rows = self.forward.head(self._final_norm()[first : min([first + CHUNK, *later])])
@@ -193,7 +193,7 @@ class Activations:
             self._logits.pop(0)
 
     def lens_logits(self, layers: slice, positions: slice) -> Iterator[AnyArray]:
-        """The lens of some streams, but the last, at some positions: (layers * positions, V) in chunks."""
+        """The lens of some streams except the last, at some positions: (layers * positions, V) in chunks."""
         vectors = self.residuals()[:-1][layers, positions].reshape(-1, self.config.n_embd)
         yield from map(self._lens_of, split(vectors, LENS_CHUNK))
 
@@ -254,7 +254,7 @@ class Activations:
         return x if self.tap is None else self.tap(name, x)
 
     def _store(self, found: dict[str, AnyArray]) -> None:
-        """Cache what was read, within the limit; views of the residual stream cost no memory of their own."""
+        """Cache steps within the limit. Views of the residual stream need no memory, and are not counted."""
         for name, values in found.items():
             if name != "embedding" and not name.endswith("resid_post"):
                 # Its own memory: q, k and v are slices of one tensor three times as large.

@@ -58,7 +58,7 @@ class Layers:
     def _stack(self, layers: range, rest: list[Any]) -> Array:
         """Several layers in one array, (layers, ...): within a limit, since each may be (H, T, T)."""
         if not layers:
-            raise StepIndexError(f"these are no layers. There are 0 to {self.n_layers - 1}.")
+            raise StepIndexError(f"this slice has no layers. Layers are 0 to {self.n_layers - 1}.")
         first = self._index(self._read(layers[0]), rest)
         if first.nbytes * len(layers) > SLICE_BYTES:
             raise StepIndexError(

@@ -17,7 +17,7 @@ from glassgpt.inspect.traces.indexing import Array
 class TokenLoss:
     """How well each token was predicted: all (T,), and NaN for the first token, which nothing predicts."""
 
-    p: Array  # the probability it was given, 0 to 1
+    p: Array  # the probability that the model gave it, 0 to 1
     rank: Array  # its rank among all tokens, 1 for the most likely
     entropy: Array  # of the distribution that predicted it, in nats
 
@@ -40,12 +40,12 @@ class Lens:
 TopK = tuple[Array, Array]  # ids and probabilities, (n_layer + 1, T, k) each
 
 
-def concat_top_k(one: TopK, other: TopK, axis: int) -> TopK:
-    return np.concatenate([one[0], other[0]], axis), np.concatenate([one[1], other[1]], axis)
+def concat_top_k(first: TopK, second: TopK, axis: int) -> TopK:
+    return np.concatenate([first[0], second[0]], axis), np.concatenate([first[1], second[1]], axis)
 
 
 def compute_token_loss(log_ps: Iterable[AnyArray], tokens: Sequence[int]) -> Array:
-    """The fields of `TokenLoss`, (3, tokens), from the log-probabilities before each token, in chunks."""
+    """The fields of `TokenLoss`, (3, tokens), from chunks of the log-probabilities of each token."""
     found = np.full((3, len(tokens)), np.nan, np.float32)
     start = 0
     for log_p in log_ps:
@@ -53,21 +53,21 @@ def compute_token_loss(log_ps: Iterable[AnyArray], tokens: Sequence[int]) -> Arr
         xp = array_namespace(log_p)
         part = slice(start, start + len(log_p))
         targets = np.array(tokens[part], np.int64)  # (chunk,)
-        # An id beyond the tokenizer's has no probability; it can only come from ids given by hand.
+        # An id beyond the tokenizer's has no probability; it can only come from a list of ids.
         known = targets < log_p.shape[1]
         own = log_p[np.arange(len(log_p)), np.where(known, targets, 0)][:, None]  # (chunk, 1)
         found[0, part] = np.where(known, to_numpy(xp.exp(own))[:, 0], 0.0)
         larger = to_numpy(xp.sum(xp.astype(log_p > own, xp.int64), axis=1))
         found[1, part] = 1 + np.where(known, larger, log_p.shape[1])
         p = xp.exp(log_p)
-        with np.errstate(invalid="ignore"):  # 0 times infinity, which is not taken
+        with np.errstate(invalid="ignore"):  # 0 times infinity, which where() drops
             found[2, part] = to_numpy(-xp.sum(xp.where(p > 0, p * log_p, xp.zeros_like(p)), axis=1))
         start += len(log_p)
     return found
 
 
 class TokenStrings:
-    """The ids that stand for text, and that text."""
+    """The ids that have text, and the text of each."""
 
     def __init__(self, size: int, tokenizer: Any) -> None:
         self.size = size

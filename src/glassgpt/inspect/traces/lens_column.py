@@ -30,13 +30,13 @@ class LensColumn:
 def lens_column(
     gpt: TraceableModel, trace: Trace, position: int, k: int = 5, tokens: Sequence[int] | None = None
 ) -> LensColumn:
-    """The lens at a position, cell by cell, with the way of some tokens through the layers: by default of all
-    that the cells list. (Ranks need the logits of the whole vocabulary, the rest is known from the lens.)"""
+    """The lens at a position, and the ranks of `tokens` in every layer (by default of all tokens in it).
+    Only the ranks need the logits of the whole vocabulary."""
     k = min(k, trace.vocabulary.size)
-    ids, p = (found[:, 0] for found in trace.lens_top_k(k, position, position))
-    every = list(dict.fromkeys(ids.ravel().tolist() if tokens is None else tokens))
-    ranks = ranks_of(lens_logits_at(gpt, trace, position), every) if every else np.zeros((0, len(ids)))
-    return LensColumn(ids, p, every, ranks)
+    ids, p = (top[:, 0] for top in trace.lens_top_k(k, position, position))
+    listed = list(dict.fromkeys(ids.ravel().tolist() if tokens is None else tokens))
+    ranks = ranks_of(lens_logits_at(gpt, trace, position), listed) if listed else np.zeros((0, len(ids)))
+    return LensColumn(ids, p, listed, ranks)
 
 
 def lens_logits_at(gpt: TraceableModel, trace: Trace, position: int) -> Array:
@@ -48,7 +48,7 @@ def lens_logits_at(gpt: TraceableModel, trace: Trace, position: int) -> Array:
 
 
 def ranks_of(logits: Array, tokens: Sequence[int]) -> Array:
-    """The rank of tokens in each row of logits, (tokens, rows): one more than there are larger ones."""
+    """The rank of tokens in each row of logits, (tokens, rows): one plus the number of larger logits."""
     above = [np.searchsorted(np.sort(row), row[list(tokens)], "right") for row in logits]
     ranks: Array = logits.shape[1] - np.stack(above, axis=1) + 1
     return ranks

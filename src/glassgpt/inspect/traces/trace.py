@@ -115,14 +115,16 @@ class Trace(Displayable):
         """Several steps in one call: a block is run once for all of its steps."""
         steps = {name: resolve_name(self.config, name) for name in names}
         missing = [step for step in steps.values() if step not in self._saved]
-        found = {step: to_numpy(values) for step, values in self.tensors(missing).items()} if missing else {}
+        computed = (
+            {step: to_numpy(values) for step, values in self.tensors(missing).items()} if missing else {}
+        )
         return {
-            name: found[step] if step in found else np.asarray(self._saved[step])
+            name: computed[step] if step in computed else np.asarray(self._saved[step])
             for name, step in steps.items()
         }
 
     def tensors(self, names: Sequence[str]) -> dict[str, AnyArray]:
-        """The same as the model has them: its kind of array, in its dtype and on its device."""
+        """The same as arrays of the model: numpy or torch, in its dtype and on its device."""
         if self._activations is not None:
             return self._activations.read(names)
         for name in names:
@@ -177,7 +179,7 @@ class Trace(Displayable):
         return to_numpy(self._activations.logits_at(position))
 
     def p_at(self, position: int = -1) -> Array:
-        """The next-token probabilities at a position, of the ids that stand for text."""
+        """The next-token probabilities at a position, over the ids that have text."""
         return np.asarray(np.exp(self._log_softmax(self.logits_at(position))))
 
     @cached_property
@@ -222,8 +224,10 @@ class Trace(Displayable):
             ids, p = self._lenses[stored]
             known = ids.shape[1]
             if known < len(self) and self._activations is not None:  # tokens were appended since
-                more = self._top_k(self._activations.lens_logits_from(known), self.config.n_layer + 1, stored)
-                ids, p = concat_top_k((ids, p), more, axis=1)
+                added = self._top_k(
+                    self._activations.lens_logits_from(known), self.config.n_layer + 1, stored
+                )
+                ids, p = concat_top_k((ids, p), added, axis=1)
                 self._lenses[stored] = ids, p
             return ids[..., :k], p[..., :k]
         if "lens.ids" in self._saved and self._saved["lens.ids"].shape[2] >= k:
@@ -232,11 +236,11 @@ class Trace(Displayable):
             raise UserError(
                 f"this file has fewer than {k} tokens per layer. Trace.load(path, gpt) computes more."
             )
-        found = self._lenses[k] = self._compute_lens(k, slice(0, len(self)))
-        return found
+        top = self._lenses[k] = self._compute_lens(k, slice(0, len(self)))
+        return top
 
     def _compute_lens(self, k: int, positions: slice) -> TopK:
-        """The lens at some positions. What an edit has not changed is taken from the trace without it."""
+        """The lens at some positions. Layers that an edit did not change come from the trace without it."""
         assert self._activations is not None
         other, same = (None, 0) if self._same_residuals is None else self._same_residuals
         same = min(same, self.config.n_layer)  # the last layer is the prediction itself
@@ -244,11 +248,11 @@ class Trace(Displayable):
             self._activations.lens_logits(slice(same, None), positions),
             self._activations.final_logits(positions.start, positions.stop),
         )
-        found = self._top_k(chunks, self.config.n_layer + 1 - same, k)
+        top = self._top_k(chunks, self.config.n_layer + 1 - same, k)
         if other is not None and same:
             ids, p = other.lens_top_k(k, positions.start, positions.stop - 1)
-            found = concat_top_k((ids[:same], p[:same]), found, axis=0)
-        return found
+            top = concat_top_k((ids[:same], p[:same]), top, axis=0)
+        return top
 
     def _top_k(self, chunks: Iterable[AnyArray], n_layers: int, k: int) -> TopK:
         """The k most likely ids and their probabilities, (n_layers, positions, k) each."""
@@ -287,20 +291,20 @@ class Trace(Displayable):
             vocabulary=self.vocabulary,
             activations=self._activations.append(token),
         )
-        # Earlier positions stay valid: the lens and the loss, too, are computed for the new column only.
+        # Earlier positions stay valid: the lens and the loss are also computed for the new column only.
         longer._lenses, longer._token_loss = dict(self._lenses), self._token_loss
         return longer
 
     def keep_steps(self, max_bytes: int) -> Trace:
-        """Let the first pass keep the steps inside blocks, or else the attention weights, if they are no
-        larger than this: who looks at every block does not run them twice."""
+        """Let the first pass keep the steps inside blocks, or else the attention weights, if these take at
+        most `max_bytes`: a caller that reads every block then does not run them twice."""
         if self._activations is not None:
             self._activations.keep_bytes = max_bytes
         return self
 
     @property
     def keeps_steps(self) -> bool:
-        """Whether memory is spent on what may be asked for next."""
+        """Whether memory is spent on steps that may be read next."""
         return self._activations is not None and self._activations.keep_bytes > 0
 
     def clear_cache(self) -> None:
@@ -346,5 +350,5 @@ class Trace(Displayable):
         return split(self.logits[start:], CHUNK)
 
     def _log_softmax(self, logits: AnyArray) -> AnyArray:
-        """Log-probabilities of the ids that stand for text: a padded vocabulary has more ids than tokens."""
+        """Log-probabilities of the ids that have text: a padded vocabulary has more ids than tokens."""
         return log_softmax(logits[..., : self.vocabulary.size])

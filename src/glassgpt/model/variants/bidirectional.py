@@ -1,7 +1,7 @@
 """Attention without a mask: every token sees the whole text (BERT, Devlin et al., 2018).
 
-Such a model cannot continue a text, because it never learned without what follows; it fills blanks. It is
-trained on that: `train.objective.MaskedLanguageModeling`.
+Such a model cannot continue a text, because in training it always saw the text that follows; it fills
+blanks. It is trained on that: `train.objective.MaskedLanguageModeling`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from glassgpt.model.variants.local import LocalAttention
 def compress(x: Tensor, conv: Projection) -> Tensor:
     """Keys or values (B, H, L, D) -> slots (B, H, 1 + L // 3, D), the first of them empty.
 
-    Each head has a convolution of its own, (3 D, D): of `conv.weight` (3 D, C) the columns of that head.
+    Each head has its own convolution, (3 D, D): that head's columns of `conv.weight` (3 D, C).
     """
     B, H, L, D = x.shape
     groups = L // COMPRESSION
@@ -68,9 +68,9 @@ def by_position(x: Tensor, positions: Tensor) -> Tensor:
 
 def present(positions: Tensor, L: int) -> Tensor:
     """(B, L): at which positions a row of a padded batch has a token."""
-    found = torch.zeros(len(positions), L + 1, dtype=torch.bool, device=positions.device)
-    found[torch.arange(len(positions), device=positions.device)[:, None], positions] = True
-    return found[:, :L]
+    has_token = torch.zeros(len(positions), L + 1, dtype=torch.bool, device=positions.device)
+    has_token[torch.arange(len(positions), device=positions.device)[:, None], positions] = True
+    return has_token[:, :L]
 
 
 def visible_slots(own: Tensor, there: Tensor) -> Tensor:

@@ -43,6 +43,6 @@ class LocalAttention(Attention):
         same = blocks[0][:, None, :, None] == blocks[1][:, None, None, :]  # (B or 1, 1, T, L)
         if mask is None:
             mask = own[:, None, :, None] >= theirs[:, None, None, :]
-        # Padding may look at what stands first, so that its (meaningless) values stay finite.
+        # Padding may look at the first position, so that its (meaningless) values stay finite.
         mask = mask & (same | (own == 0)[:, None, :, None])
         return super().attend(q, k, v, inputs._replace(mask=mask))

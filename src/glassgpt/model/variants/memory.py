@@ -1,9 +1,9 @@
 """Memory of the previous segment (Transformer-XL, Dai et al., 2019): "just add memory".
 
 A text is read in segments. The keys and values of the last M tokens before a segment are kept, without their
-gradient, and its tokens attend to them as if they were its own: a context of M tokens more, and through the
-blocks of up to n_layer * M, at the price of a segment. A kept token has no place in the new segment, so
-positions are relative: no wpe, but a score for the distance, from sinusoids.
+gradient, and its tokens attend to them as if they were its own: the context grows by M tokens, and through
+the blocks by up to n_layer * M, at the price of a segment. A kept token has no position in the new segment,
+so positions are relative: no wpe, but a score for the distance, from sinusoids.
 
     score[i, j] = (q_i + u) . k_j + (q_i + v) . (W r[i - j]),    r[d] = sin and cos of d at C / 2 frequencies
 
@@ -36,7 +36,7 @@ from glassgpt.model.variants.relative import causal_mask, gather_distances, skew
 class Memory:
     """Keys and values of the tokens before a segment; `GPT2.hidden` takes it in place of a cache.
 
-    While a segment is read, what the next one will need is written to `following`: the backward pass of this
+    While a segment is read, the memory of the next one is written to `following`: the backward pass of this
     one still needs `kv`. `advance` then exchanges the two.
     """
 
@@ -64,7 +64,7 @@ class Memory:
         return replace(self, kv=self.kv[:, :, rows], following=self.following[:, :, rows])
 
     def advance(self, tokens: int) -> Memory:
-        """After a segment of so many tokens."""
+        """The memory after a segment of this length."""
         filled = (self.filled + tokens).clamp(max=self.length)
         return Memory(self.following, self.kv, filled)
 

@@ -1,4 +1,4 @@
-"""Relative positions: a key's score also depends on how far back it stands (Music Transformer, Huang et al.,
+"""Relative positions: a key's score also depends on how far back it is (Music Transformer, Huang et al.,
 2018, after Shaw et al., 2018).
 
     weights = softmax((q k^T + S) / sqrt(D)),    S[i, j] = q_i . E[min(i - j, R - 1)]
@@ -48,7 +48,7 @@ def scores_by_skewing(q: Tensor, table: Tensor, n_keys: int) -> Tensor:
 
 def gather_distances(by_distance: Tensor, distance: Tensor) -> Tensor:
     """Scores (B, H, T, R) with distances 0, 1, ... in the columns -> (B, H, T, L) for keys at any distances
-    (B or 1, T, L), for the cache, where every row stands somewhere else. Later keys are masked anyway."""
+    (B or 1, T, L), for the cache, where every row is at another position. Later keys are masked anyway."""
     index = distance.clamp(0, by_distance.shape[3] - 1)[:, None]
     return by_distance.gather(3, index.expand(*by_distance.shape[:3], -1))
 

@@ -121,7 +121,7 @@ def finish(
 
 
 def drop_rests(ids: list[int], events: EventVocabulary) -> list[int]:
-    """Without what takes no time: TIME_SHIFTs before the first note."""
+    """Without the TIME_SHIFTs before the first note, which took no time."""
     note_ons = range(events.note_on, events.note_off)
     first = next((place for place, id in enumerate(ids) if id in note_ons), len(ids))
     return [id for id in ids[:first] if not events.time_shift <= id < events.velocity] + ids[first:]
@@ -131,4 +131,4 @@ def unfinished(player: Player, end: int) -> list[str]:
     if player.now >= end:
         return []
     seconds = player.now / STEPS_PER_SECOND
-    return [f"the model wrote so many events at once that the music ends after {seconds:.1f} s"]
+    return [f"the model wrote too many events without a pause, so the music ends after {seconds:.1f} s"]

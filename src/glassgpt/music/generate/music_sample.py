@@ -14,7 +14,7 @@ from glassgpt.tokenizer.events import STEPS_PER_SECOND, EventTokenizer
 
 MAX_SECONDS = 3600.0
 MAX_SAMPLES = 64
-LONGEST = 10.0  # seconds of a note: a piano's string has faded by then
+LONGEST = 10.0  # seconds of a note: a piano string has faded by then
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What was played before the model goes on: a performance, cut at a time."""
+"""The music before the model's: a performance, cut at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glassgpt.tokenizer.events import STEPS_PER_SECOND
 
 @dataclass(frozen=True)
 class Primer:
-    """What was played before the model goes on."""
+    """The music before the model's."""
 
     cut: int = 0  # steps
     ids: list[int] = field(default_factory=list)  # the events until then

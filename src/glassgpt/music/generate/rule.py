@@ -23,10 +23,10 @@ class PlayRule:
 
     Until the time `end` the music does not end; then nothing but `finish` may follow. A TIME_SHIFT that
     leads beyond it leads to it: were it left out, a model that wants to wait would have to play, and did,
-    many notes at once just before the end. Before `begin` nothing happens: a primer is cut in the middle
-    of a pause, and the model says how long the pause is, given that it is not over yet. With `at_once`,
+    many notes at once just before the end. Before `begin` nothing happens: a primer may be cut in the middle
+    of a pause, and the model says how long the pause is, at least until the cut. With `at_once`,
     time begins with the first note, and rests before it take none: were they kept out, a model of songs
-    would rest after its first note. With `mask`, what `encode` never writes is left out: the end of a
+    would rest after its first note. With `mask`, events that `encode` never writes are excluded: the end of a
     note that does not sound, VELOCITY before anything but a NOTE_ON, and a pause after a pause that was
     not a whole second.
     """
@@ -50,7 +50,7 @@ class PlayRule:
         self.waiting = at_once  # for the first note
         self.rests = 0  # before it
         self.last = -1
-        self.last_pause: int | None = None  # as it is played, if the end cuts it short
+        self.last_pause: int | None = None  # as played, if the end cuts it short
         special = range(events.size, tokenizer.vocab_size)
         self.never = {id: BAN for id in special if id != finish or not may_finish}
         self.never |= dict.fromkeys(range(events.reserved), BAN)
@@ -74,7 +74,7 @@ class PlayRule:
                 self.last_pause = played
 
     def as_played(self, ids: list[int]) -> list[int]:
-        """The events that were pushed, with the last pause as long as it is."""
+        """The events that were pushed, with the last pause as it was played."""
         return ids if self.last_pause is None else [*ids[:-1], self.last_pause]
 
     def changes(self) -> dict[int, tuple[float, float]]:

@@ -1,7 +1,7 @@
 """A performance as sound: WAV, and OGG or MP3 where an encoder is installed.
 
-FluidSynth with a soundfont gives the sound of a recorded piano; without it the small piano of synth.py
-plays. Programs are found on the PATH and get a list of arguments, never a line for a shell.
+FluidSynth with a soundfont sounds like a recorded piano; without it, the small piano of synth.py plays.
+Programs are found on the PATH and get a list of arguments, never a shell command.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from glassgpt.files import atomic_write, expand_user
 from glassgpt.music.midi import write_midi
 from glassgpt.music.performance import Performance
 from glassgpt.music.sound.synth import SAMPLE_RATE, Samples, synthesize
+from glassgpt.progress import Progress, no_progress
 
 SYNTHESIZERS = ("auto", "fluidsynth", "builtin")
 SOUNDFONT_FOLDERS = (
@@ -28,8 +29,9 @@ SOUNDFONT_FOLDERS = (
     "/usr/share/soundfonts",
     "/usr/local/share/soundfonts",
 )
-GAIN = "1.0"  # FluidSynth's own, 0.2, is for many instruments at once
+GAIN = "1.0"  # the default, 0.2, is for many instruments at once
 MAX_SECONDS = 3600.0  # of sound; a minute of WAV has 5 MB
+MAX_NOTES = 200_000  # 55 a second for an hour; the built-in piano plays some 1,000 in a second
 PLAYERS = (
     ("aplay", "-q"),
     ("paplay",),
@@ -49,9 +51,13 @@ ENCODERS = {
 
 
 def render(
-    performance: Performance, path: str | Path, synthesizer: str = "auto", soundfont: str | None = None
+    performance: Performance,
+    path: str | Path,
+    synthesizer: str = "auto",
+    soundfont: str | None = None,
+    progress: Progress = no_progress,
 ) -> str:
-    """Write the sound of a performance to a .wav, .ogg or .mp3 file; which synthesizer played it."""
+    """Write the sound of a performance to a .wav, .ogg or .mp3 file; returns the synthesizer used."""
     path = Path(path)
     if synthesizer not in SYNTHESIZERS:
         raise SettingError(f"synthesizer {synthesizer!r} is not one of {', '.join(SYNTHESIZERS)}.")
@@ -61,6 +67,10 @@ def render(
         raise SettingError(
             f"{performance.seconds / 60:.0f} minutes are too long to render. "
             f"The most is {MAX_SECONDS / 60:.0f}."
+        )
+    if len(performance.start) > MAX_NOTES:
+        raise SettingError(
+            f"{len(performance.start):,} notes are too many to render. The most is {MAX_NOTES:,}."
         )
     encoder = None if path.suffix == ".wav" else find_encoder(path)
     font = None if synthesizer == "builtin" else find_soundfont(soundfont)
@@ -73,9 +83,10 @@ def render(
             write_midi(performance, Path(folder) / "performance.mid")
             midi = str(Path(folder) / "performance.mid")
             options = ["-ni", "-q", "-g", GAIN, "-r", str(SAMPLE_RATE), "-F", str(wav), "-T", "wav"]
-            run([program, *options, str(font), midi])
+            with progress("rendering"):
+                run([program, *options, str(font), midi])
         else:
-            write_wav(synthesize(performance), wav)
+            write_wav(synthesize(performance, progress=progress), wav)
         if encoder is None:
             shutil.copyfile(wav, part)
         else:
@@ -92,9 +103,9 @@ def write_wav(samples: Samples, path: Path) -> None:
         file.writeframes(np.rint(samples * 32767).astype("<i2").tobytes())
 
 
-def find_soundfont(given: str | None = None) -> Path | None:
-    """The file given, or that of $SOUNDFONT, or the first one that the system has."""
-    named = given if given is not None else os.environ.get("SOUNDFONT")
+def find_soundfont(name: str | None = None) -> Path | None:
+    """The file `name`, or that of $SOUNDFONT, or the first one installed on this system."""
+    named = name if name is not None else os.environ.get("SOUNDFONT")
     if named is not None:
         if not expand_user(named).is_file():
             raise SettingError(f"soundfont {named} does not exist. Name an .sf2 or .sf3 file.")
@@ -108,7 +119,7 @@ def find_soundfont(given: str | None = None) -> Path | None:
 
 def require_fluidsynth(program: str | None, font: Path | None) -> None:
     if program is None or font is None:
-        missing = "fluidsynth is not installed" if program is None else "there is no soundfont"
+        missing = "fluidsynth is not installed" if program is None else "no soundfont is installed"
         raise UserError(
             f"{missing}. On Debian and Ubuntu: apt-get install fluidsynth timgm6mb-soundfont; on macOS: brew "
             "install fluid-synth, and name a soundfont. Or use the built-in synthesizer."
@@ -124,7 +135,7 @@ def find_encoder(path: Path) -> tuple[str, ...]:
 
 
 def play(path: str | Path) -> None:
-    """Play a sound file with the first player that this machine has."""
+    """Play a sound file with the first player that is installed."""
     run([*find_player(), str(path)])
 
 
@@ -142,9 +153,9 @@ def run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip().splitlines()
+        output = (error.stderr or error.stdout or "").strip().splitlines()
         raise UserError(
-            f"{command[0]} failed (exit code {error.returncode}){': ' + said[-1] if said else ''}."
+            f"{command[0]} failed (exit code {error.returncode}){': ' + output[-1] if output else ''}."
         ) from None
     except OSError as error:
         raise UserError(f"{command[0]} cannot be run ({error.strerror}).") from None

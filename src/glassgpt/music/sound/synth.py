@@ -1,4 +1,4 @@
-"""A small piano in numpy, so that sound comes out of every machine: harmonics that decay.
+"""A small piano in numpy, so that every machine can play: harmonics that decay.
 
 A struck string sounds at whole multiples of its frequency. The harder it is struck, the louder it is and the
 stronger its high harmonics are; high strings, and high harmonics of any string, fade sooner; when the damper
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glassgpt.music.performance import Performance
+from glassgpt.progress import Progress, no_progress
 
 SAMPLE_RATE = 44_100
 HARMONICS = 8
@@ -28,23 +29,26 @@ def frequency(pitch: int) -> float:
     return float(440.0 * 2 ** ((pitch - 69) / 12))
 
 
-def synthesize(performance: Performance, sample_rate: int = SAMPLE_RATE) -> Samples:
+def synthesize(
+    performance: Performance, sample_rate: int = SAMPLE_RATE, progress: Progress = no_progress
+) -> Samples:
     """Mono sound of the performance, between -1 and 1."""
     sound = np.zeros(int((performance.seconds + TAIL) * sample_rate) + 1, np.float32)
-    for start, end, pitch, velocity in zip(
-        performance.start, performance.end, performance.pitch, performance.velocity, strict=True
-    ):
-        first = round(start * sample_rate)
-        note = synthesize_note(int(pitch), int(velocity), float(end - start), sample_rate)
-        sound[first : first + len(note)] += note[: len(sound) - first]
+    notes = zip(performance.start, performance.end, performance.pitch, performance.velocity, strict=True)
+    with progress("rendering", len(performance.start), unit="notes") as advance:
+        for start, end, pitch, velocity in notes:
+            first = round(start * sample_rate)
+            note = synthesize_note(int(pitch), int(velocity), float(end - start), sample_rate)
+            sound[first : first + len(note)] += note[: len(sound) - first]
+            advance(1)
     loudest = float(abs(sound).max(initial=0.0))
     return sound if loudest <= 1 else sound / np.float32(loudest)
 
 
 def synthesize_note(pitch: int, velocity: int, seconds: float, sample_rate: int = SAMPLE_RATE) -> Samples:
-    """One note that is held for so long, with its release."""
+    """One note that is held for `seconds`, with its release."""
     pitched = frequency(pitch)
-    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until a third is left of the fundamental
+    lifetime = 2.5 * 2 ** ((60 - pitch) / 24)  # seconds until the fundamental has fallen to a third
     seconds = min(seconds, FADED * lifetime)
     time = np.arange(int((seconds + TAIL) * sample_rate), dtype=np.float32) / np.float32(sample_rate)  # (N,)
     phase = (2 * np.pi * pitched) * time.astype(np.float64)

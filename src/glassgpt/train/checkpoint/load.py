@@ -20,7 +20,7 @@ from glassgpt.train.checkpoint.sharded import NamedTensors, read_shards
 from glassgpt.train.distributed.parallelize import shard
 from glassgpt.train.distributed.process_group import ProcessGroup
 from glassgpt.train.settings import SETTINGS
-from glassgpt.train.stream_memory import StreamMemory
+from glassgpt.train.variants.stream_memory import StreamMemory
 from glassgpt.weights.run_checkpoint import STATE, check_files, is_sharded, read_done
 
 

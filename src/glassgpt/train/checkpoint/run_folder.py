@@ -80,8 +80,11 @@ def read_run_config(out: Path) -> Config:
     config = Config.load(out)
     expected = json.dumps(config.to_dict())
     for folder in reversed(list_checkpoints(out)):
+        path = folder / (REST if is_sharded(folder) else STATE)
+        if not path.is_file():  # nothing would ever come out of a named pipe
+            continue
         try:
-            with safetensors.safe_open(folder / (REST if is_sharded(folder) else STATE), "pt") as file:
+            with safetensors.safe_open(path, "pt") as file:
                 metadata = file.metadata()
         except (OSError, safetensors.SafetensorError):
             continue  # `load_run_checkpoint` reports it

@@ -23,7 +23,7 @@ from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_path, prune_che
 from glassgpt.train.checkpoint.sharded import write_shards
 from glassgpt.train.distributed.parallelize import unshard
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.stream_memory import StreamMemory
+from glassgpt.train.variants.stream_memory import StreamMemory
 from glassgpt.weights.run_checkpoint import DONE, STATE
 from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 

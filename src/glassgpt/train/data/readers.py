@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from glassgpt.errors import FileFormatError
-from glassgpt.files.text import Chunk, OnRead, explain_read_errors, read_documents
+from glassgpt.files.text import Chunk, explain_read_errors, read_documents
+from glassgpt.progress import Advance
 from glassgpt.tokenizer.pre_tokenizer import last_word_end, replace_surrogates, white_space_characters
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.token_file import open_token_file
@@ -17,16 +18,16 @@ SECTION = 1 << 14  # characters of a section of a long text, tokens of one in a 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DocumentPart:
     """A document, or a section of a long one."""
 
     content: str | np.ndarray
     starts_document: bool
 
 
-def read_pieces(
-    unit: Unit, longest: int, on_read: OnRead, eot_id: int | None, vocab_size: int
-) -> Iterator[Piece]:
+def read_document_parts(
+    unit: Unit, longest: int, on_read: Advance, eot_id: int | None, vocab_size: int
+) -> Iterator[DocumentPart]:
     """The documents of a unit. A text longer than `longest` comes in sections of about `SECTION`."""
     for chunk in unit:
         empty = True
@@ -39,17 +40,17 @@ def read_pieces(
 
 
 def _read_chunk(
-    chunk: Chunk, longest: int, on_read: OnRead, eot_id: int | None, vocab_size: int
-) -> Iterator[Piece]:
+    chunk: Chunk, longest: int, on_read: Advance, eot_id: int | None, vocab_size: int
+) -> Iterator[DocumentPart]:
     if chunk.source.kind == "tokens":
         return _read_token_documents(chunk, longest, on_read, eot_id, vocab_size)
     texts = read_documents(chunk, on_read)
     if chunk.source.kind == "text":
         return _split_into_sections((text for text, _ in texts), longest if chunk.stop is None else 0)
-    return (Piece(replace_surrogates(text), True) for text, _ in texts)
+    return (DocumentPart(replace_surrogates(text), True) for text, _ in texts)
 
 
-def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
+def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[DocumentPart]:
     """The whole text if it is short, else sections that start where a paragraph, a line or a word ends."""
     pending: list[str] = []
     length = 0
@@ -59,7 +60,7 @@ def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
         if length > longest:
             break
     else:
-        yield Piece("".join(pending), True)
+        yield DocumentPart("".join(pending), True)
         return
     rest = "".join(pending)
     starts_document = True
@@ -67,15 +68,15 @@ def _split_into_sections(texts: Iterator[str], longest: int) -> Iterator[Piece]:
         at = 0
         while len(rest) - at > 2 * SECTION:
             cut = _find_section_end(rest, at)
-            yield Piece(rest[at:cut], starts_document)
+            yield DocumentPart(rest[at:cut], starts_document)
             at, starts_document = cut, False
         rest = rest[at:] + text
     at = 0
     while len(rest) - at > 2 * SECTION:
         cut = _find_section_end(rest, at)
-        yield Piece(rest[at:cut], starts_document)
+        yield DocumentPart(rest[at:cut], starts_document)
         at, starts_document = cut, False
-    yield Piece(rest[at:], starts_document)
+    yield DocumentPart(rest[at:], starts_document)
 
 
 def _find_section_end(text: str, start: int) -> int:
@@ -93,8 +94,8 @@ def _find_section_end(text: str, start: int) -> int:
 
 
 def _read_token_documents(
-    chunk: Chunk, longest: int, on_read: OnRead, eot_id: int | None, vocab_size: int
-) -> Iterator[Piece]:
+    chunk: Chunk, longest: int, on_read: Advance, eot_id: int | None, vocab_size: int
+) -> Iterator[DocumentPart]:
     """The documents of a .bin: the ids between two <|endoftext|>."""
     path = chunk.source.path
     with explain_read_errors(chunk.source):
@@ -113,9 +114,9 @@ def _read_token_documents(
         for end in [*ends, len(ids)]:
             document = ids[begin:end]
             if len(document) * 2 <= max(longest, 2 * SECTION):
-                yield Piece(document, True)
+                yield DocumentPart(document, True)
             else:
                 for at in range(0, len(document), SECTION):
-                    yield Piece(document[at : at + SECTION], at == 0)
+                    yield DocumentPart(document[at : at + SECTION], at == 0)
             on_read(2 * (end + 1 - begin))
             begin = end + 1

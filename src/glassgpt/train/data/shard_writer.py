@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from glassgpt.files import atomic_write, read_json, remove
-from glassgpt.files.text import OnRead
+from glassgpt.progress import Advance
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import Unit
-from glassgpt.train.data.readers import Piece, read_pieces
+from glassgpt.train.data.readers import DocumentPart, read_document_parts
 from glassgpt.train.data.token_file import token_dtype
 
 SPLITS = ("train", "val")
@@ -49,7 +49,7 @@ class ShardRecord:
     characters: int
 
 
-def process_unit(config: PrepareConfig, number: int, on_read: OnRead) -> None:
+def process_unit(config: PrepareConfig, number: int, on_read: Advance) -> None:
     """Write all shards of a unit that do not exist yet."""
     shards = 0
     for shard, pieces in read_shards(config, number, on_read):
@@ -62,16 +62,18 @@ def process_unit(config: PrepareConfig, number: int, on_read: OnRead) -> None:
         part.write_text(json.dumps({"shards": shards}), "utf-8")
 
 
-def read_shards(config: PrepareConfig, number: int, on_read: OnRead) -> Iterator[tuple[int, Iterator[Piece]]]:
+def read_shards(
+    config: PrepareConfig, number: int, on_read: Advance
+) -> Iterator[tuple[int, Iterator[DocumentPart]]]:
     tokenizer = config.tokenizer
-    pieces = read_pieces(
+    pieces = read_document_parts(
         config.units[number], config.longest, on_read, tokenizer.eot_id, tokenizer.vocab_size
     )
     for shard, group in itertools.groupby(_number_pieces(pieces, config.shard_size), key=itemgetter(0)):
         yield shard, (piece for _, piece in group)
 
 
-def _number_pieces(pieces: Iterable[Piece], limit: int) -> Iterator[tuple[int, Piece]]:
+def _number_pieces(pieces: Iterable[DocumentPart], limit: int) -> Iterator[tuple[int, DocumentPart]]:
     shard = size = 0
     for piece in pieces:
         if size and size + len(piece.content) > limit:
@@ -92,7 +94,12 @@ def hash_document(content: bytes, seed: int) -> int:
 
 
 def write_shard(
-    config: PrepareConfig, number: int, shard: int, pieces: Iterable[Piece], below: int, again: bool = False
+    config: PrepareConfig,
+    number: int,
+    shard: int,
+    pieces: Iterable[DocumentPart],
+    below: int,
+    again: bool = False,
 ) -> None:
     """Write the tokens and document starts of a shard, and last its record.
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from glassgpt.errors import SettingError
 from glassgpt.tasks.encode import Example
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 
 PAD_TO = 8  # the length of a batch is a multiple of this: few shapes, and aligned matrix products
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from glassgpt.errors import SettingError
-from glassgpt.files.text import OnRead, SourceFile
+from glassgpt.files.text import SourceFile
+from glassgpt.progress import Advance
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
 from glassgpt.train.data.find_files import divide, find_sources
-from glassgpt.train.data.readers import read_pieces
+from glassgpt.train.data.readers import read_document_parts
 
 KINDS = ("chars", "bytes", "bpe")
 MAX_VOCAB_SIZE = 1 << 20  # four times the largest vocabulary in use
@@ -26,7 +27,7 @@ def learn_vocabulary(
     *,
     vocab_size: int | None = None,
     exclude: tuple[Path, ...] = (),
-    on_read: OnRead = lambda n: None,
+    on_read: Advance = lambda n: None,
 ) -> Tokenizer:
     """Make a tokenizer of this kind for these texts. The same texts always give the same tokenizer."""
     if kind not in KINDS:
@@ -46,12 +47,12 @@ def learn_vocabulary(
     return CharTokenizer(characters)
 
 
-def read_sample(sources: list[SourceFile], limit: int | None, on_read: OnRead) -> Iterator[str]:
+def read_sample(sources: list[SourceFile], limit: int | None, on_read: Advance) -> Iterator[str]:
     """The texts, or about `limit` characters of them: the start of each unit, so that all files count."""
     units = divide(sources, UNIT)
     for unit in units:
         left = None if limit is None else max(1, limit // len(units))
-        for piece in read_pieces(unit, UNIT, on_read, None, 1 << 32):
+        for piece in read_document_parts(unit, UNIT, on_read, None, 1 << 32):
             if not isinstance(piece.content, str):
                 names = ", ".join(str(s.source.path) for s in unit if s.source.kind == "tokens")
                 raise SettingError(

@@ -10,18 +10,18 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from glassgpt.files import read_json
-from glassgpt.files.text import OnRead
+from glassgpt.progress import Advance
 from glassgpt.train.data.find_files import Unit
 from glassgpt.train.data.shard_writer import PrepareConfig, process_unit, read_record
 
 UNIT = 1 << 26  # bytes per unit and characters per shard, which bounds the memory used
 
 
-class Interrupted(Exception):  # not an error: the parent asked the worker to stop
-    pass
+class WorkerStopped(Exception):
+    """Not an error: the parent asked the worker to stop."""
 
 
-def process_units(config: PrepareConfig, workers: int | None, on_read: OnRead) -> None:
+def process_units(config: PrepareConfig, workers: int | None, on_read: Advance) -> None:
     todo = []
     for number, unit in enumerate(config.units):
         if _is_done(config, number):
@@ -93,7 +93,7 @@ def _start_worker(config: PrepareConfig, read: Any, stop: Any) -> None:
 def _process_unit_in_worker(number: int) -> None:
     def on_read(n: int) -> None:
         if _in_worker["stop"].is_set():
-            raise Interrupted
+            raise WorkerStopped
         with _in_worker["read"].get_lock():
             _in_worker["read"].value += n
 

@@ -45,20 +45,13 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.model import GPT2
 from glassgpt.model.gpt2 import MLP, Attention, Projection
-from glassgpt.train.float8 import Float8Projection, apply_float8
-from glassgpt.train.forward import (
-    LossModule,
-    StepConfig,
-    cast_one_by_one,
-    cast_together,
-    checkpoint_block,
-    hidden_states,
-)
-from glassgpt.train.objective import Objective, default_objective
+from glassgpt.train.forward import LossModule, StepConfig, checkpoint_block, hidden_states
+from glassgpt.train.layers.float8 import Float8Projection, apply_float8
+from glassgpt.train.objectives.objective import Objective, default_objective
+from glassgpt.train.precision import cast_dtype, cast_one_by_one, cast_together
 from glassgpt.train.settings import TrainSettings
 
 MODES = ("ddp", "fsdp", "tp")
-CAST_TO = {"auto": None, "float32": None, "float16": torch.float16}  # all others: bfloat16
 COMPILE_WHOLE = 16  # blocks: up to here the whole model is compiled at once, deeper ones block by block
 
 
@@ -114,17 +107,6 @@ def parallelize(
     if mesh["data"].size() > 1 or mode == "fsdp":
         apply_fsdp(loss_module, mesh["data"], config.dtype)
     return loss_module
-
-
-def cast_dtype(settings: TrainSettings) -> torch.dtype | None:
-    """The dtype of the copies of the weights that a pass works on; None: the weights themselves."""
-    return CAST_TO.get(settings.precision, torch.bfloat16)
-
-
-def compute_dtype(settings: TrainSettings, model: GPT2) -> torch.dtype:
-    """The dtype of activations."""
-    dtype = cast_dtype(settings)
-    return model.wte.weight.dtype if dtype is None else dtype
 
 
 def apply_tensor_parallel(model: GPT2, mesh: DeviceMesh) -> None:

@@ -34,7 +34,6 @@ from glassgpt.tasks.records import Problems
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.data.loader import BatchSource
-from glassgpt.train.environment import collect_environment
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.finetune.settings import eval_seconds, fit_to_time
 from glassgpt.train.finetune.state import (
@@ -47,16 +46,17 @@ from glassgpt.train.finetune.state import (
 )
 from glassgpt.train.finetune.task import read_task_data
 from glassgpt.train.finetune.text import read_text_data
-from glassgpt.train.loop import as_batch, evaluate, train_loop
-from glassgpt.train.lora import (
+from glassgpt.train.layers.lora import (
     adapter_tensors,
     add_lora,
     choose_ranks,
     count_trainable_parameters,
     merged_state_dict,
 )
+from glassgpt.train.loop import as_batch, evaluate, train_loop
 from glassgpt.train.micro_batch import free_memory
-from glassgpt.train.objective import Batch, Objective
+from glassgpt.train.objectives.objective import Batch, Objective
+from glassgpt.train.report.environment import collect_environment
 from glassgpt.train.report.html import REPORT, render_run
 from glassgpt.train.settings import TrainSettings, settings_from_dict
 from glassgpt.weights import Checkpoint, load_config, save_checkpoint

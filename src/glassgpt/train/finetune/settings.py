@@ -16,13 +16,14 @@ from glassgpt.errors import SettingError
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.readers import read_pieces
+from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.micro_batch import activation_bytes, micro_batch_size
 from glassgpt.train.settings import TrainSettings
 
 UNIT = 1 << 26  # bytes of text per unit
+MAX_TOKENS = 1 << 27  # all are in memory, twice for a moment: 1 GiB
 VAL_FRACTION = 0.1
 MAX_VAL_TOKENS = 1 << 15  # more would not make the figure better, only each evaluation slower
 TOKENS_PER_STEP = 4096
@@ -50,13 +51,16 @@ MUON_LR = 2e-3
 
 
 def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
-    """All texts as one token stream, each document after an `<|endoftext|>`, as `prepare` writes them."""
+    """All texts as one token stream, each document after an `<|endoftext|>`, as `prepare` writes them.
+
+    At most MAX_TOKENS: `prepare` and `train` are for longer texts, and a few compressed kilobytes can be
+    gigabytes."""
     eot = [] if tokenizer.eot_id is None else [tokenizer.eot_id]
     parts: list[np.ndarray] = []
     starts: list[int] = []
     length = 0
     for unit in divide(find_sources(files), UNIT):
-        for piece in read_pieces(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
+        for piece in read_document_parts(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
             text = piece.content
             ids = tokenizer.encode_array(text) if isinstance(text, str) else text
             if piece.starts_document:
@@ -65,6 +69,11 @@ def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
                 length += len(eot)
             parts.append(ids.astype(np.uint32))
             length += len(ids)
+            if length > MAX_TOKENS:
+                raise SettingError(
+                    f"the text has more than {MAX_TOKENS:,} tokens, too many for memory. Use a part of it, "
+                    "or glassgpt prepare and glassgpt train --init-from."
+                )
     return Shards.from_array(np.concatenate([np.zeros(0, np.uint32), *parts]), starts)
 
 

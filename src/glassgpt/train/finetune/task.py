@@ -24,12 +24,12 @@ from glassgpt.tasks.encode import Encoder, Example
 from glassgpt.tasks.generate import run_task
 from glassgpt.tasks.records import Problems, Record, read_records
 from glassgpt.tasks.vocabulary import grow_vocabulary
-from glassgpt.train.classification import HEAD, Classification, add_head
 from glassgpt.train.data.task_batches import TaskBatches
-from glassgpt.train.environment import pick_precision
 from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.finetune.settings import choose_settings, floor_power_of_two, schedule
-from glassgpt.train.objective import Batch, Objective
+from glassgpt.train.objectives.classification import HEAD, Classification, add_head
+from glassgpt.train.objectives.objective import Batch, Objective
+from glassgpt.train.precision import pick_precision
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import Checkpoint
 

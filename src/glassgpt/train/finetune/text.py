@@ -16,7 +16,6 @@ from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Split
-from glassgpt.train.environment import pick_precision
 from glassgpt.train.estimate import Estimate, estimate_training
 from glassgpt.train.finetune.settings import (
     CPU_MICRO_BATCH_TOKENS,
@@ -29,7 +28,8 @@ from glassgpt.train.finetune.settings import (
     split_tokens,
 )
 from glassgpt.train.micro_batch import free_memory
-from glassgpt.train.objective import Objective
+from glassgpt.train.objectives.objective import Objective
+from glassgpt.train.precision import pick_precision
 from glassgpt.train.report.samples import generate_sample
 from glassgpt.train.settings import TrainSettings
 from glassgpt.weights import Checkpoint

@@ -18,9 +18,9 @@ from glassgpt.backends.torch.backend import choose_device, load_model
 from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
-from glassgpt.train.classification import set_head
 from glassgpt.train.finetune.run import FinetuneRun, measure_loss, prepare_run, train_run, write_tune_report
 from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.objectives.classification import set_head
 from glassgpt.train.preflight import check_tune_inputs
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint

@@ -86,7 +86,7 @@ class Chart:
         )
 
     def values(self) -> str:
-        """The formatted values for the tooltip, so that the script needs no formatting of its own."""
+        """The formatted values for the tooltip, so that the script does not have to format them."""
         values = {
             c.name: [[step, c.format(value)] for step, value in downsample(c.points)]
             for c in self.curves

@@ -20,8 +20,8 @@ from glassgpt.figures.svg import Point
 from glassgpt.files import atomic_write
 from glassgpt.train.checkpoint.records import read_records
 from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
-from glassgpt.train.environment import ENVIRONMENT
 from glassgpt.train.report.chart import Chart, Curve, smooth
+from glassgpt.train.report.environment import ENVIRONMENT
 from glassgpt.train.report.trackers import SAMPLES
 from glassgpt.train.settings import read_settings
 

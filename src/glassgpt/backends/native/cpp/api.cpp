@@ -51,16 +51,18 @@ struct Handle {
 #endif
     }
     void check() const {
-        if (model.mapped.is_lost()) throw Error("the file of the weights was truncated while it was in use; load the model again");
+        if (model.mapped.is_lost())
+            throw Error("the file of the weights was truncated while it was in use; load the model again");
     }
 };
 
-// The engine for one call at a time. In a forked process a thread that does not exist there may hold its lock, so that is
-// checked first.
+// The engine for one call at a time. In a forked process a thread that does not exist there may hold its lock, so that
+// is checked first.
 class Call {
 public:
     explicit Call(void* handle) : handle_(*static_cast<Handle*>(handle)), lock_(handle_.engine.mutex, std::defer_lock) {
-        if (!handle_.is_own()) throw Error("this engine belongs to the process that forked this one; load the model again");
+        if (!handle_.is_own())
+            throw Error("this engine belongs to the process that forked this one; load the model again");
         lock_.lock();
         handle_.check();
     }
@@ -104,7 +106,8 @@ void set_bias(OwnedMatrix& matrix, const float* bias) {
     matrix.bias = matrix.bias_memory.as<float>();
 }
 
-std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, const int32_t* counts, const int32_t* tokens) {
+std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
+                           const int32_t* tokens) {
     std::vector<Span> spans;
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -146,7 +149,8 @@ API const char* glassgpt_source() { return GLASSGPT_SOURCE; }
 API const char* glassgpt_kernels() {
     static const std::string names = [] {
         std::string joined;
-        for (const Kernels* kernels : available_kernels()) joined += (joined.empty() ? "" : " ") + std::string(kernels->name);
+        for (const Kernels* kernels : available_kernels())
+            joined += (joined.empty() ? "" : " ") + std::string(kernels->name);
         return joined;
     }();
     return names.c_str();
@@ -161,7 +165,8 @@ API void* glassgpt_new(const int32_t* sizes, float epsilon, const char* kernels,
             if (!*kernels || std::string(kernels) == one->name) chosen = one;
         if (!chosen) throw Error(std::string("this CPU, or this build, has no kernels called ") + kernels);
         if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");
-        const Shape shape{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], epsilon};
+        const Shape shape{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4],
+                          sizes[5], sizes[6], sizes[7], sizes[8], epsilon};
         handle = new Handle(shape, chosen, n_threads);
     });
     return handle;
@@ -185,7 +190,8 @@ API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const
 }
 
 // int8 rows at `offset` of an open file.
-API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t offset, const float* scale, const float* bias) {
+API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t offset, const float* scale,
+                          const float* bias) {
     return set_matrix(handle, layer, which, bias, [&](Handle& h, OwnedMatrix& matrix, int n_out, int n_in) {
         h.engine.pack_file(h.model.arena, matrix, n_out, n_in, file, offset, scale);
     });
@@ -201,8 +207,8 @@ API int glassgpt_set_panels(void* handle, int layer, int which, int dtype, const
 }
 
 // The panels of a matrix, for a file; `out` is zeroed memory.
-API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t out_stride, int64_t in_stride, uint8_t* out,
-                               int64_t n_bytes, int n_threads) {
+API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t out_stride, int64_t in_stride,
+                               uint8_t* out, int64_t n_bytes, int n_threads) {
     return guarded([&] {
         if (n_threads < 1 || n_threads > 1024) throw Error("the number of threads is not between 1 and 1,024");
         Pool pool(n_threads);
@@ -232,10 +238,12 @@ API int glassgpt_set_vector(void* handle, int layer, int which, const float* val
 API int glassgpt_check(void* handle) {
     return guarded([&] {
         const Call h(handle);
-        bool whole = h->model.wte.data && h->model.wpe.size() && h->model.ln_f_weight.size() && h->model.ln_f_bias.size();
+        bool whole =
+            h->model.wte.data && h->model.wpe.size() && h->model.ln_f_weight.size() && h->model.ln_f_bias.size();
         whole &= h->model.tied || h->model.head.data;
         for (Layer& l : h->model.layers) {
-            for (const Memory* one : {&l.ln_1_weight, &l.ln_1_bias, &l.ln_2_weight, &l.ln_2_bias}) whole &= one->size() > 0;
+            for (const Memory* one : {&l.ln_1_weight, &l.ln_1_bias, &l.ln_2_weight, &l.ln_2_bias})
+                whole &= one->size() > 0;
             for (const OwnedMatrix* one : {&l.c_attn, &l.c_proj, &l.c_fc, &l.mlp_proj}) whole &= one->data && one->bias;
         }
         if (!whole) throw Error("a tensor of the model was not set");
@@ -261,20 +269,20 @@ API int glassgpt_copy(void* handle, void* cache, int source, int n, const int32_
 }
 
 // wanted: 0 no logits, 1 those after the last token of each row, 2 those after every token; out has rows of ld floats.
-API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
-                         const int32_t* tokens, int wanted, float* out, int64_t ld) {
+API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts,
+                         const int32_t* counts, const int32_t* tokens, int wanted, float* out, int64_t ld) {
     return guarded([&] {
         const Call h(handle);
         if (wanted < NONE || wanted > ALL) throw Error("wanted is not 0, 1 or 2");
-        h->engine.forward(h->model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens), Wanted(wanted), out,
-                          ld);
+        h->engine.forward(h->model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
+                          Wanted(wanted), out, ld);
         h->check();
     });
 }
 
-API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
-                       const int32_t* tokens, const int32_t* targets, const int32_t* excluded, int n_excluded,
-                       double* logprobs, int32_t* likeliest, int32_t* likeliest_allowed) {
+API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts,
+                       const int32_t* counts, const int32_t* tokens, const int32_t* targets, const int32_t* excluded,
+                       int n_excluded, double* logprobs, int32_t* likeliest, int32_t* likeliest_allowed) {
     return guarded([&] {
         const Call h(handle);
         h->engine.score(h->model, *static_cast<Cache*>(cache), spans_of(n, rows, starts, counts, tokens),
@@ -292,7 +300,8 @@ API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
     });
 }
 
-// Arrays have an element, or a row, for each row of the logits; filters[f] (one that is off), edit_ids and allowed may be null.
+// Arrays have an element, or a row, for each row of the logits; filters[f] (one that is off), edit_ids and allowed may
+// be null.
 API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, int64_t ld, const double* uniform,
                       const double* temperature, const int64_t* top_k, int n_filters, const double* const* filters,
                       int n_edits, const int64_t* edit_ids, const float* edit_scale, const float* edit_shift,
@@ -302,7 +311,7 @@ API int glassgpt_draw(void* handle, int n, int vocab_size, const float* logits, 
         std::vector<Draws::Row> rows;
         for (int i = 0; i < n; i++)
             rows.push_back({temperature[i], uniform[i], int(top_k[i])});
-        h->engine.draw({n, vocab_size, logits, ld, rows.data(), n_filters, filters, n_edits, edit_ids, edit_scale, edit_shift, allowed, ld_allowed,
-                       alternatives, tokens, report});
+        h->engine.draw({n, vocab_size, logits, ld, rows.data(), n_filters, filters, n_edits, edit_ids, edit_scale,
+                        edit_shift, allowed, ld_allowed, alternatives, tokens, report});
     });
 }

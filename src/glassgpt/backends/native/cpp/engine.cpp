@@ -47,7 +47,8 @@ Memory::~Memory() {
 
 void Memory::use_large_pages() {
 #if defined(__linux__)
-    const uintptr_t begin = size_t(round_up(int64_t(uintptr_t(data_)), LARGE_PAGE)), end = (uintptr_t(data_) + size_) & ~(LARGE_PAGE - 1);
+    const uintptr_t begin = size_t(round_up(int64_t(uintptr_t(data_)), LARGE_PAGE)),
+                    end = (uintptr_t(data_) + size_) & ~(LARGE_PAGE - 1);
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish: it may be refused
 #endif
 }
@@ -100,8 +101,8 @@ Model::Model(const Shape& s) : shape(s) {
 }
 
 Cache::Cache(const Model& model, int rows_, int context_, int dtype_, int parts_)
-    : rows(rows_), context(context_), dtype(dtype_), parts(parts_), n_layer(model.shape.n_layer), n_head(model.shape.n_head),
-      d_head(model.d_head), d_padded(model.d_padded) {
+    : rows(rows_), context(context_), dtype(dtype_), parts(parts_),
+      n_layer(model.shape.n_layer), n_head(model.shape.n_head), d_head(model.d_head), d_padded(model.d_padded) {
     if (rows < 1 || rows > 1 << 16 || context < 1 || context > model.shape.n_positions)
         throw Error("a cache needs 1 to 65,536 rows, and no more positions than the model");
     if (dtype != FLOAT32 && dtype != FLOAT16 && dtype != INT8) throw Error("a cache is float32, float16 or int8");
@@ -120,20 +121,23 @@ Cache::Cache(const Model& model, int rows_, int context_, int dtype_, int parts_
 HeadCache Cache::head(int layer, int row, int head) const {
     uint8_t* at = memory.as() + row_bytes * size_t(row) + head_bytes * (size_t(layer) * n_head + head);
     float* scales = reinterpret_cast<float*>(at + key_bytes + value_bytes);
-    return {dtype, d_head, d_padded, at, at + key_bytes, scales, scales + scale_bytes / sizeof(float), int64_t(page_bytes)};
+    float* value_scales = scales + scale_bytes / sizeof(float);
+    return {dtype, d_head, d_padded, at, at + key_bytes, scales, value_scales, int64_t(page_bytes)};
 }
 
 void Cache::copy(int source, int target, int length) {
     if (source < 0 || source >= rows || target < 0 || target >= rows || length < 0 || length > context)
         throw Error("copy: no such row or length");
     const size_t pages = size_t(round_up(length, PAGE) / PAGE);
-    if (source != target) memcpy(memory.as() + row_bytes * target, memory.as() + row_bytes * source, pages * page_bytes);
+    if (source != target)
+        memcpy(memory.as() + row_bytes * target, memory.as() + row_bytes * source, pages * page_bytes);
 }
 
 void check_spans(const Model& model, const Cache& cache, const std::vector<Span>& spans) {
     std::vector<bool> seen(size_t(cache.rows), false);
     for (const Span& span : spans) {
-        if (span.row < 0 || span.row >= cache.rows || seen[size_t(span.row)]) throw Error("no such row, or one named twice");
+        if (span.row < 0 || span.row >= cache.rows || seen[size_t(span.row)])
+            throw Error("no such row, or one named twice");
         seen[size_t(span.row)] = true;
         if (span.start < 0 || span.count < 1 || span.count > cache.context || span.start > cache.context - span.count)
             throw Error("tokens outside the " + std::to_string(cache.context) + " positions of the cache");
@@ -179,7 +183,8 @@ void Engine::reserve(const Model& model, const Cache& cache) {
         space_.ld_groups = space_.ld_q / GROUP;
         space_.parts = std::max(cache.parts, space_.parts);
         const int64_t rounded = int64_t(space_.parts) * STEP_TOKENS;
-        for (Memory* one : {&space_.x, &space_.normed, &space_.attended}) *one = Memory(size_t(STEP_TOKENS * space_.ld) * 4);
+        for (Memory* one : {&space_.x, &space_.normed, &space_.attended})
+            *one = Memory(size_t(STEP_TOKENS * space_.ld) * 4);
         space_.wide = Memory(size_t(STEP_TOKENS * space_.ld_wide) * 4);
         space_.q_values = Memory(size_t(rounded * space_.ld_q));
         space_.q_scale = Memory(size_t(rounded * space_.ld_groups) * 4);
@@ -229,8 +234,8 @@ InputParts Engine::quantize(const Matrix& w, const float* x, int64_t ldx, int n,
     return in;
 }
 
-InputParts Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
-                             int n, int parts) {
+InputParts Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias,
+                             float eps, int n, int parts) {
     float* normed = space_.normed.as<float>();
     pool_->each(n, [&](int64_t i, int) {
         kernels->layer_norm(x + i * ldx, weight.as<float>(), bias.as<float>(), eps, w.n_in, normed + i * space_.ld);
@@ -238,7 +243,8 @@ InputParts Engine::normalize(const Matrix& w, const float* x, int64_t ldx, const
     return quantize(w, normed, space_.ld, n, parts);
 }
 
-void Engine::multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue, int activation) {
+void Engine::multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue,
+                      int activation) {
     const bool sums = in.n > 1;  // of which the last is activated, here
     const Matmul product{&w, in.part[0], out, ldo, sums && epilogue == ACTIVATE ? STORE : epilogue, activation};
     Matrix without_bias = w;
@@ -253,7 +259,8 @@ void Engine::multiply(const Matrix& w, const InputParts& in, int n, float* out, 
         for (int p = 1; p < in.n; p++)  // while the panel is in the cache
             kernels->matmul({&without_bias, in.part[p], out, ldo, ADD, activation}, panel, first, last);
         if (sums && epilogue == ACTIVATE)
-            for (int token = first; token < last; token++) kernels->activate(out + token * ldo + panel * PANEL, PANEL, activation);
+            for (int token = first; token < last; token++)
+                kernels->activate(out + token * ldo + panel * PANEL, PANEL, activation);
     });
 }
 
@@ -294,8 +301,8 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
     for (int l = 0; l < s.n_layer; l++) {
         const Layer& layer = model.layers[size_t(l)];
         const bool last = l == s.n_layer - 1;
-        InputParts in =
-            normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon, n, cache.parts);
+        InputParts in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon,
+                                  n, cache.parts);
         multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
         pool_->each(n, [&](int64_t i, int) {
             const float* k = wide + i * space_.ld_wide + C;
@@ -316,7 +323,8 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
         }
         in = quantize(layer.c_proj, attended, space_.ld, n, cache.parts);
         multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
-        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n, cache.parts);
+        in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n,
+                       cache.parts);
         multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation);
         in = quantize(layer.mlp_proj, wide, space_.ld_wide, n, cache.parts);
         multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0);
@@ -358,7 +366,8 @@ void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>&
     if (!step.ids.empty()) flush();
 }
 
-void Engine::forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld) {
+void Engine::forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out,
+                     int64_t ld) {
     if (wanted != NONE && ld < round_up(model.shape.vocab_size, PANEL)) throw Error("rows of the logits are too short");
     in_steps(model, cache, spans, wanted, nullptr, [&](const Matrix& w, const InputParts& in, int n, int64_t first) {
         multiply(w, in, n, out + first * ld, ld, STORE, 0);

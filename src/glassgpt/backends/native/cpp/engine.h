@@ -159,7 +159,7 @@ struct Draws {
     int64_t ld;
     const Row* rows;
     int n_filters;
-    const double* const* filters;  // [filter][row], in the order of FILTERS in generate/sampling/params.py; null where one is off
+    const double* const* filters;  // [filter][row], as FILTERS in generate/sampling/params.py; null where one is off
     int n_edits;              // changes of single logits in each row: l -> (l > 0 ? l / scale : l * scale) + shift
     const int64_t* edit_ids;  // [row][n_edits]
     const float *edit_scale, *edit_shift;
@@ -175,7 +175,8 @@ class Engine {
 public:
     Engine(const Kernels* kernels, int n_threads);
     // Logits go to out[i * ld], i counting the tokens (or spans) for which they are wanted.
-    void forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out, int64_t ld);
+    void forward(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted, float* out,
+                 int64_t ld);
     // The log-probability of each token's target (none where it is negative), the likeliest token, and the likeliest
     // of those that are not excluded. Arrays have an element for every token of the spans.
     struct Scores {
@@ -193,7 +194,8 @@ public:
     double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
     void pack(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int dtype, const Source& source);
     // int8 rows (n_out, n_in) of an open file, read by all threads at once.
-    void pack_file(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int file, int64_t offset, const float* scale);
+    void pack_file(Arena& arena, OwnedMatrix& matrix, int n_out, int n_in, int file, int64_t offset,
+                   const float* scale);
     // Panels as they are: used where they lie (`stays`: until the model is deleted), or copied into large pages.
     void place(Model& model, OwnedMatrix& matrix, int n_out, int n_in, const Panels& panels);
 
@@ -209,8 +211,8 @@ private:
     void multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue, int activation);
     InputParts quantize(const Matrix& w, const float* x, int64_t ldx, int n, int parts);
     void quantize_token(const Matrix& w, const InputParts& in, int64_t token, int thread);
-    InputParts normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias, float eps,
-                         int n, int parts);
+    InputParts normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias,
+                         float eps, int n, int parts);
     void reserve(const Model& model, const Cache& cache);
     std::unique_ptr<Pool> pool_;
     Workspace space_;

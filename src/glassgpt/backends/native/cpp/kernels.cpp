@@ -13,7 +13,8 @@ namespace glassgpt {
 #if defined(__x86_64__) && defined(__GNUC__)
 
 struct Cpuid {
-    Cpuid(unsigned leaf, unsigned part) { __get_cpuid_count(leaf, part, &eax, &ebx, &ecx, &edx); }  // zeros if there is none
+    // Zeros if there is no such leaf.
+    Cpuid(unsigned leaf, unsigned part) { __get_cpuid_count(leaf, part, &eax, &ebx, &ecx, &edx); }
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
@@ -27,7 +28,8 @@ static bool has_avx2_vnni() { return has_avx2() && (Cpuid(7, 1).eax >> 4 & 1); }
 
 static bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 
 #else

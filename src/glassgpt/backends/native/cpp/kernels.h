@@ -7,6 +7,7 @@
 namespace glassgpt {
 
 enum Activation : int { GELU_TANH = 0, GELU_ERF = 1, RELU = 2, SILU = 3, TANH = 4 };
+constexpr float GELU_A = 0.7978845608028654f, GELU_B = 0.044715f;  // as in model/numpy_gpt2.py
 enum Epilogue : int { STORE = 0, ADD = 1, ACTIVATE = 2 };
 
 // Activations of some tokens as a product reads them: floats, or integers with their scales.
@@ -20,8 +21,8 @@ struct Inputs {
     int64_t ld_groups = 0;
 };
 
-// Numbers in one byte, or as a sum of up to three: what the first rounds off is rounded in the second, and so on. Three give
-// float32's own precision.
+// Numbers in one byte, or as a sum of up to three: what the first rounds off is rounded in the second, and so on. Three
+// give float32's own precision.
 constexpr int MAX_PARTS = 3;
 struct InputParts {
     Inputs part[MAX_PARTS];

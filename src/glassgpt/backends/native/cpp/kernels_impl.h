@@ -21,8 +21,8 @@ using namespace glassgpt;
 
 constexpr int VECTORS = PANEL / 16;
 
-// function(0), function(1), ... function(N - 1), each number a constant: an array that is indexed by them alone is kept in
-// registers, which gcc 12 does not do for a loop, even an unrolled one.
+// function(0), function(1), ... function(N - 1), each number a constant: an array that is indexed by them alone is kept
+// in registers, which gcc 12 does not do for a loop, even an unrolled one.
 template <class Function, int... numbers>
 INLINE void times(const Function& function, std::integer_sequence<int, numbers...>) {
     (function(std::integral_constant<int, numbers>{}), ...);
@@ -82,7 +82,7 @@ inline float plain_tanh(float x) { return std::tanh(x); }
 INLINE F activated(F x, int activation) {
     switch (activation) {
         case GELU_TANH: {  // (1 + tanh y) / 2 is the sigmoid of 2 y
-            F twice_y = mul(x, fma(mul(x, x), set(2 * 0.7978845608028654f * 0.044715f), set(2 * 0.7978845608028654f)));
+            F twice_y = mul(x, fma(mul(x, x), set(2 * GELU_A * GELU_B), set(2 * GELU_A)));
             return mul(x, sigmoid(twice_y));
         }
         case RELU: return max(zero(), x);  // in this order a NaN stays one
@@ -183,9 +183,18 @@ INLINE void finish(const Matmul& m, F sum, int token, int output) {
     store(out, sum);
 }
 
-struct Float32 { static constexpr int bytes = 4; static INLINE F read(const uint8_t* p) { return load((const float*)p); } };
-struct Float16 { static constexpr int bytes = 2; static INLINE F read(const uint8_t* p) { return load_half((const uint16_t*)p); } };
-struct Bfloat16 { static constexpr int bytes = 2; static INLINE F read(const uint8_t* p) { return load_bfloat((const uint16_t*)p); } };
+struct Float32 {
+    static constexpr int bytes = 4;
+    static INLINE F read(const uint8_t* p) { return load((const float*)p); }
+};
+struct Float16 {
+    static constexpr int bytes = 2;
+    static INLINE F read(const uint8_t* p) { return load_half((const uint16_t*)p); }
+};
+struct Bfloat16 {
+    static constexpr int bytes = 2;
+    static INLINE F read(const uint8_t* p) { return load_bfloat((const uint16_t*)p); }
+};
 
 template <class Type, int TOKENS, int WIDTH>
 void float_tile(const Matmul& m, int panel, int first, int vector) {
@@ -314,7 +323,8 @@ void matmul(const Matmul& m, int panel, int first, int last) {
         const int begin = first + (last - first) * i / n_tiles, end = first + (last - first) * (i + 1) / n_tiles;
         tile_of<TILE_TOKENS>(m, panel, begin, end - begin);
         if (m.epilogue == ACTIVATE)  // while the sums are in the cache
-            for (int token = begin; token < end; token++) activate(m.out + token * m.ldo + panel * PANEL, PANEL, m.activation);
+            for (int token = begin; token < end; token++)
+                activate(m.out + token * m.ldo + panel * PANEL, PANEL, m.activation);
     }
 }
 
@@ -365,8 +375,9 @@ template <class Stored>
 void store_value_as(const float* v, const HeadCache& cache, int position) {
     const int place = position % PAGE;
     Stored* at = on_page<Stored>(cache, cache.values, position) + place * cache.d_padded;
-    const float inverse =
-        sizeof(Stored) == 1 ? byte_scale(v, cache.d_head, on_page<float>(cache, cache.value_scale, position) + place) : 1.0f;
+    const float inverse = sizeof(Stored) == 1
+                              ? byte_scale(v, cache.d_head, on_page<float>(cache, cache.value_scale, position) + place)
+                              : 1.0f;
     for (int i = 0; i < cache.d_head; i += 16) rounded(v, i, cache.d_head, inverse, at + i);
 }
 
@@ -410,7 +421,8 @@ INLINE void score_tile(const Attention& a, int first, int position) {
         times<WIDTH>([&](auto j) FORCED {
             F score = mul(sums[i][j], set(a.scale));
             if constexpr (sizeof(Stored) == 1)
-                score = mul(score, load(on_page<float>(a.cache, a.cache.key_scale, position) + position % PAGE + 16 * j));
+                score =
+                    mul(score, load(on_page<float>(a.cache, a.cache.key_scale, position) + position % PAGE + 16 * j));
             store(a.scores + (first + i) * a.ld_scores + position + 16 * j, score);
         });
     });
@@ -546,8 +558,8 @@ INLINE void exponentiate(Doubles& x) {
     const Doubles rounded = x * 1.4426950408889634 + magic, n = rounded - magic;
     const Doubles r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
     Doubles p = Doubles{} + 1.0 / 479001600;
-    for (double term : {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
-                        1.0 / 6, 0.5, 1.0, 1.0})
+    for (double term : {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
+                        1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0})
         p = p * r + term;
     x = p * (Doubles)(((Longs)rounded + 1023) << 52);
 }

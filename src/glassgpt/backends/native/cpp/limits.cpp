@@ -1,5 +1,5 @@
-// What this machine can do at most: the speed of its memory, and of products of bytes. `glassgpt bench` sets what the engine
-// reaches beside them.
+// What this machine can do at most: the speed of its memory, and of products of bytes. `glassgpt bench` sets what the
+// engine reaches beside them.
 #include <algorithm>
 #include <chrono>
 
@@ -44,7 +44,8 @@ double Engine::read_bandwidth(size_t n_bytes) {
     });
     uint64_t total = 0;
     for (uint64_t sum : sums) total += sum;
-    if (total != uint64_t(ROUNDS) * (n_bytes / 8) * 0x0101010101010101u) throw Error("memory was not read as it was written");
+    if (total != uint64_t(ROUNDS) * (n_bytes / 8) * 0x0101010101010101u)
+        throw Error("memory was not read as it was written");
     return double(n_bytes) / seconds;
 }
 

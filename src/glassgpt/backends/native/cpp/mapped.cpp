@@ -43,7 +43,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
         const uintptr_t end = slot.end.load();
         if (at < slot.begin.load() || at >= end) continue;
         const uintptr_t page = at / page_size * page_size;  // what comes after it is gone as well
-        void* zeros = mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        void* zeros =
+            mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (zeros == MAP_FAILED) break;
         slot.lost.store(true);
         return;

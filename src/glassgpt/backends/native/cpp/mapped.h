@@ -1,7 +1,7 @@
 // Weights that lie in a mapped file.
 //
-// Another program may truncate the file. Touching what is gone raises SIGBUS, which would end the process; instead zeros
-// take its place, and the model says so at its next call.
+// Another program may truncate the file. Touching what is gone raises SIGBUS, which would end the process; instead
+// zeros take its place, and the model says so at its next call.
 #pragma once
 #include <cstddef>
 #include <cstdint>

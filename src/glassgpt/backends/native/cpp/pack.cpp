@@ -81,7 +81,8 @@ static void pack_int8(const Matrix& m, int panel, const Source& s, uint8_t* out)
         m.total[first + j] = total;
     }
     for (int k = 0; k < m.in_padded; k += 4)
-        for (int j = 0; j < PANEL; j++) memcpy(out + size_t(k) * PANEL + 4 * j, &values[size_t(j) * m.in_padded + k], 4);
+        for (int j = 0; j < PANEL; j++)
+            memcpy(out + size_t(k) * PANEL + 4 * j, &values[size_t(j) * m.in_padded + k], 4);
 }
 
 // The sums of the values of a panel's outputs.
@@ -89,7 +90,8 @@ static void add_up(const Matrix& m, int panel) {
     const int8_t* values = reinterpret_cast<const int8_t*>(m.panel(panel));
     int32_t* total = m.total + panel * PANEL;
     for (int k = 0; k < m.in_padded; k += 4, values += 4 * PANEL)
-        for (int j = 0; j < PANEL; j++) total[j] += values[4 * j] + values[4 * j + 1] + values[4 * j + 2] + values[4 * j + 3];
+        for (int j = 0; j < PANEL; j++)
+            total[j] += values[4 * j] + values[4 * j + 1] + values[4 * j + 2] + values[4 * j + 3];
 }
 
 constexpr int LANES = 16;  // groups at a time, each in its own lane of vector registers: its sums keep their order
@@ -103,8 +105,8 @@ static int to_step(float x) {
     return std::max(-8, std::min(7, bits - 0x4B400000));
 }
 
-// The scale of each group of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some around
-// the one that maps the largest magnitude to -8, each improved by least squares for the steps it leads to.
+// The scale of each group of 32 values, in steps of -8 to 7, that leaves the least squared error: the best of some
+// around the one that maps the largest magnitude to -8, each improved by least squares for the steps it leads to.
 // weights/panels.py does the same operations in the same order.
 static void best_scales(const float (*x)[LANES], float* scale, int8_t (*steps)[LANES]) {
     float largest[LANES] = {}, sign[LANES], best[LANES] = {}, best_gain[LANES];
@@ -115,7 +117,8 @@ static void best_scales(const float (*x)[LANES], float* scale, int8_t (*steps)[L
     }
     for (int trial = -9; trial <= 9; trial++) {
         float inverse[LANES], xq[LANES] = {}, qq[LANES] = {};
-        for (int l = 0; l < LANES; l++) inverse[l] = largest[l] > 0 ? sign[l] * (8.0f + 0.1f * float(trial)) / largest[l] : 0;
+        for (int l = 0; l < LANES; l++)
+            inverse[l] = largest[l] > 0 ? sign[l] * (8.0f + 0.1f * float(trial)) / largest[l] : 0;
         for (int k = 0; k < GROUP; k++)
             for (int l = 0; l < LANES; l++) {
                 const float q = float(to_step(x[k][l] * inverse[l]));
@@ -178,7 +181,8 @@ static void describe(OwnedMatrix& m, int n_out, int n_in, int dtype) {
 
 static size_t check_bytes(size_t given, const Matrix& m) {
     const size_t needed = m.panel_bytes * size_t(m.n_panels());
-    if (given != needed) throw Error("panels of " + std::to_string(given) + " bytes instead of " + std::to_string(needed));
+    if (given != needed)
+        throw Error("panels of " + std::to_string(given) + " bytes instead of " + std::to_string(needed));
     return needed;
 }
 
@@ -230,7 +234,8 @@ static bool read_at(int file, int64_t offset, int8_t* to, size_t n) {
 #endif
 }
 
-void Engine::pack_file(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int file, int64_t offset, const float* scale) {
+void Engine::pack_file(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int file, int64_t offset,
+                       const float* scale) {
     describe(m, n_out, n_in, INT8);
     uint8_t* memory = arena.allocate(m.panel_bytes * size_t(m.n_panels()));
     std::vector<std::vector<int8_t>> rows(size_t(pool_->size()), std::vector<int8_t>(size_t(n_in) * PANEL));
@@ -248,12 +253,14 @@ void Engine::pack_file(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int fi
 }
 
 void quantize_int4(Pool& pool, int n_out, int n_in, const Source& source, uint8_t* out, size_t n_bytes) {
-    if (n_out < 1 || n_in < 1 || n_out > 1 << 24 || n_in > 1 << 24) throw Error("a size of the matrix is not between 1 and 2^24");
+    if (n_out < 1 || n_in < 1 || n_out > 1 << 24 || n_in > 1 << 24)
+        throw Error("a size of the matrix is not between 1 and 2^24");
     OwnedMatrix m;
     describe(m, n_out, n_in, INT4);
     check_bytes(n_bytes, m);
     const Pool::Active active(pool);
-    pool.each(m.n_panels(), [&](int64_t panel, int) { pack_int4(m, int(panel), source, out + size_t(panel) * m.panel_bytes); });
+    pool.each(m.n_panels(),
+              [&](int64_t panel, int) { pack_int4(m, int(panel), source, out + size_t(panel) * m.panel_bytes); });
 }
 
 // One row of a packed matrix, as floats.
@@ -266,7 +273,9 @@ void embed(const Matrix& m, int output, float* out) {
             case FLOAT32: out[k] = reinterpret_cast<const float*>(panel)[at]; break;
             case FLOAT16: out[k] = half_to_float(reinterpret_cast<const uint16_t*>(panel)[at]); break;
             case BFLOAT16: out[k] = bfloat_to_float(reinterpret_cast<const uint16_t*>(panel)[at]); break;
-            case INT8: out[k] = float(int8_t(panel[size_t(k / 4) * PANEL * 4 + j * 4 + k % 4])) * m.scale[output]; break;
+            case INT8:
+                out[k] = float(int8_t(panel[size_t(k / 4) * PANEL * 4 + j * 4 + k % 4])) * m.scale[output];
+                break;
             default: {
                 const uint8_t* group = panel + size_t(k / GROUP) * GROUP_BYTES;
                 const int step = k % GROUP / 4;

@@ -1,5 +1,5 @@
-// Logits to tokens with the same steps and the same draws as generate/sampling/sampler.py, which says what each is for. What differs
-// is how the best tokens are found: never by sorting the vocabulary unless a draw depends on all of it.
+// Logits to tokens with the same steps and the same draws as generate/sampling/sampler.py, which says what each is for.
+// What differs is how the best tokens are found: never by sorting the vocabulary unless a draw depends on all of it.
 //
 // A row depends on no other, and one thread computes it.
 #include <algorithm>
@@ -81,7 +81,8 @@ void rank_tokens(const float* scores, int n, int width, Scratch& s) {
     float bound = -std::numeric_limits<float>::max();
     if (size_t(width) <= s.maxima.size() / 2) {  // the k-th largest maximum is at most the k-th largest score
         s.some_maxima = s.maxima;
-        std::nth_element(s.some_maxima.begin(), s.some_maxima.begin() + width - 1, s.some_maxima.end(), std::greater<float>());
+        std::nth_element(s.some_maxima.begin(), s.some_maxima.begin() + width - 1, s.some_maxima.end(),
+                         std::greater<float>());
         bound = std::max(bound, s.some_maxima[size_t(width) - 1]);
     }
     s.keys.clear();
@@ -180,8 +181,8 @@ Drawn draw_ranked(const float* scores, const Draws::Row& row, const Filters& fil
     return {id_of(s.keys[drawn]), !open || (cut ? !last_is_kept : reached)};
 }
 
-int draw_row(const Kernels& kernels, const float* scores, int n, float best, const Draws::Row& row, const Filters& filters,
-             Scratch& s) {
+int draw_row(const Kernels& kernels, const float* scores, int n, float best, const Draws::Row& row,
+             const Filters& filters, Scratch& s) {
     if (row.top_k == 1) {
         for (size_t block = 0;; block++)
             if (s.maxima[block] == best)
@@ -206,7 +207,8 @@ int draw_row(const Kernels& kernels, const float* scores, int n, float best, con
 // ---- reporting ----
 
 // out: the token's log-probability, the ids of the likeliest, their log-probabilities.
-void report_logprobs(const Kernels& kernels, const float* logits, int n, int token, int alternatives, double* out, Scratch& s) {
+void report_logprobs(const Kernels& kernels, const float* logits, int n, int token, int alternatives, double* out,
+                     Scratch& s) {
     float best;
     int likeliest;
     double sum;
@@ -249,7 +251,8 @@ void check(const Draws& d) {
     if (d.n_filters != Filters::N) throw Error("draw: the caller has other filters; compile the engine again");
     if (d.allowed && d.ld_allowed < (d.vocab_size + 31) / 32) throw Error("draw: a mask is too short");
     for (int64_t e = 0; e < int64_t(d.n) * d.n_edits; e++)
-        if (d.edit_ids[e] < 0 || d.edit_ids[e] >= d.vocab_size) throw Error("draw: a changed token is not in the vocabulary");
+        if (d.edit_ids[e] < 0 || d.edit_ids[e] >= d.vocab_size)
+            throw Error("draw: a changed token is not in the vocabulary");
     for (int i = 0; i < d.n; i++)
         if (d.rows[i].top_k < 1 || d.rows[i].top_k > d.vocab_size || !(d.rows[i].temperature > 0))
             throw Error("draw: top_k or temperature is out of range");

@@ -1,5 +1,5 @@
-// 16 floats or 16 integers at a time in two registers of AVX2 (with FMA and F16C), with the instruction for products of bytes
-// (VNNI) where the file that includes this one is compiled for it.
+// 16 floats or 16 integers at a time in two registers of AVX2 (with FMA and F16C), with the instruction for products of
+// bytes (VNNI) where the file that includes this one is compiled for it.
 #pragma once
 #include <immintrin.h>
 
@@ -33,7 +33,8 @@ inline void store_some(float* p, F x, int n) {
     for (int i = 0; i < n; i++) p[i] = copy[i];
 }
 inline F load_half(const uint16_t* p) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
+    return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)),
+            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
 }
 inline void store_half(uint16_t* p, F x) {
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(x.a, 0));
@@ -87,7 +88,8 @@ inline X broadcast4(const uint8_t* p) {
     __builtin_memcpy(&four, p, 4);
     return {_mm256_set1_epi32(four)};
 }
-#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))  // the same instruction, encoded in two ways
+// The same instruction, encoded in two ways.
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 constexpr int X_OFFSET = 0;  // what is taken from every x in a product with int8
 inline X broadcast_int8(const uint8_t* p) { return broadcast4(p); }
 inline __m256i dot_bytes(__m256i sum, __m256i a, __m256i b) {  // a unsigned, b signed
@@ -104,14 +106,16 @@ inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.a, w.a, x.v), dot_byt
 // So x is moved by 128 to -127..127 and multiplied with |w|, its sign changed where w is negative.
 constexpr int X_OFFSET = 128;
 inline X broadcast_int8(const uint8_t* p) { return {_mm256_xor_si256(broadcast4(p).v, _mm256_set1_epi8(-128))}; }
-inline __m256i dot_bytes(__m256i sum, __m256i a, __m256i b) {  // a unsigned, b signed, and pairs of their products fit 16 bits
+// a unsigned, b signed, and pairs of their products fit 16 bits.
+inline __m256i dot_bytes(__m256i sum, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
 }
 inline __m256i dot_signed(__m256i sum, __m256i x, __m256i w) {
     return dot_bytes(sum, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 inline I dot_int8(I sum, X x, W w) { return {dot_signed(sum.a, x.v, w.a), dot_signed(sum.b, x.v, w.b)}; }
-inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.a, w.a, x.v), dot_bytes(sum.b, w.b, x.v)}; }  // 15 * 127 * 2 fits
+// 15 * 127 * 2 fits.
+inline I dot_int4(I sum, X x, W w) { return {dot_bytes(sum.a, w.a, x.v), dot_bytes(sum.b, w.b, x.v)}; }
 #endif
 
 }  // namespace

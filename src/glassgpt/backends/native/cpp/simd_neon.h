@@ -1,5 +1,5 @@
-// 16 floats or 16 integers at a time in four registers of NEON, which every 64-bit ARM has; with its instruction for products
-// of bytes (sdot) where the file that includes this one is compiled for it.
+// 16 floats or 16 integers at a time in four registers of NEON, which every 64-bit ARM has; with its instruction for
+// products of bytes (sdot) where the file that includes this one is compiled for it.
 #pragma once
 #include <arm_neon.h>
 

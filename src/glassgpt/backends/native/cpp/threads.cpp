@@ -17,7 +17,7 @@ constexpr int SPINS = 2000;  // about 30 microseconds; then other threads of thi
 constexpr uint64_t CLOSED = 0xffffffff;  // as many pieces taken as no phase has
 constexpr int YIELDS = 100;  // after a step; then sleep
 
-Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), stretches_(size_t(n_threads_)), most_(n_threads_) {
+Pool::Pool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads), ranges_(size_t(n_threads_)), most_(n_threads_) {
     threads_.reserve(size_t(n_threads_));
     try {
         for (int i = 1; i < n_threads_; i++) threads_.emplace_back(&Pool::help, this, i);
@@ -55,13 +55,14 @@ Pool::Active::~Active() { pool_.active_ = false; }
 
 void Pool::share(int64_t n, Call call, const void* function) {
     const uint32_t phase = phase_.load(std::memory_order_relaxed) + 1;
-    // Closed first: a helper that is late with the last phase, and reads what belongs to this one, must not take a piece.
-    for (Stretch& stretch : stretches_) stretch.taken.store(uint64_t(phase) << 32 | CLOSED, std::memory_order_relaxed);
+    // Closed first: a helper that is late with the last phase, and reads what belongs to this one, must not take a
+    // piece.
+    for (Range& range : ranges_) range.taken.store(uint64_t(phase) << 32 | CLOSED, std::memory_order_relaxed);
     n_.store(n, std::memory_order_release);
     call_.store(call, std::memory_order_release);
     function_.store(function, std::memory_order_release);
     done_.store(0, std::memory_order_relaxed);
-    for (Stretch& stretch : stretches_) stretch.taken.store(uint64_t(phase) << 32, std::memory_order_relaxed);
+    for (Range& range : ranges_) range.taken.store(uint64_t(phase) << 32, std::memory_order_relaxed);
     phase_.store(phase, std::memory_order_release);
     take_part(phase, 0);
     for (int i = 0; done_.load(std::memory_order_acquire) != n; i++) {
@@ -78,7 +79,7 @@ void Pool::take_part(uint32_t phase, int thread) {
     for (int other = 0; other < n_threads_; other++) {
         const int whose = (thread + other) % n_threads_;
         const int64_t begin = n * whose / n_threads_, end = n * (whose + 1) / n_threads_;
-        std::atomic<uint64_t>& taken = stretches_[size_t(whose)].taken;
+        std::atomic<uint64_t>& taken = ranges_[size_t(whose)].taken;
         for (uint64_t now = taken.load(std::memory_order_relaxed);;) {
             if (uint32_t(now >> 32) != phase) return;
             const int64_t piece = begin + int64_t(uint32_t(now));

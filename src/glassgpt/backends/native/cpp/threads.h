@@ -1,8 +1,9 @@
 // A pool of threads that share the work of one phase after the other.
 //
-// The caller leads: it hands out a phase, works on it itself, and goes on when every piece is done. Helpers join where they
-// can. One that the system has taken off its core misses phases and holds up nobody, unless in the middle of a piece; so
-// speed degrades gently on a busy machine, where a barrier for all threads would wait for the slowest at every phase.
+// The caller leads: it hands out a phase, works on it itself, and goes on when every piece is done. Helpers join where
+// they can. One that the system has taken off its core misses phases and holds up nobody, unless in the middle of a
+// piece; so speed degrades gently on a busy machine, where a barrier for all threads would wait for the slowest at
+// every phase.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -32,20 +33,21 @@ public:
     };
 
     // function(piece, thread) for the pieces 0 .. n - 1, each once, in whichever thread; returns when all are done.
-    // A thread takes the pieces of its own stretch in order, for memory is read fastest in one stream, and when it is
-    // through helps the others with theirs.
+    // A thread takes the pieces of its own range in order, since memory is read fastest in one stream, and then
+    // helps the others with theirs.
     template <class Function>
     void each(int64_t n, const Function& function) {
         if (n == 1 || n_threads_ == 1) {
             for (int64_t i = 0; i < n; i++) function(i, 0);
             return;
         }
-        share(n, [](const void* f, int64_t i, int thread) { (*static_cast<const Function*>(f))(i, thread); }, &function);
+        const Call call = [](const void* f, int64_t i, int thread) { (*static_cast<const Function*>(f))(i, thread); };
+        share(n, call, &function);
     }
 
 private:
     typedef void (*Call)(const void*, int64_t, int);
-    struct alignas(64) Stretch {
+    struct alignas(64) Range {
         std::atomic<uint64_t> taken{0};  // the phase in the upper half, how many of its pieces were taken in the lower
     };
     void share(int64_t n, Call call, const void* function);
@@ -54,7 +56,7 @@ private:
     void keep_threads(int n);
 
     int n_threads_;  // changed before the first phase only
-    std::vector<Stretch> stretches_;
+    std::vector<Range> ranges_;
     std::atomic<uint32_t> phase_{0};
     std::atomic<int64_t> n_{0};
     std::atomic<Call> call_{nullptr};

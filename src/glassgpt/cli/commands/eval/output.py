@@ -1,5 +1,5 @@
-"""What `glassgpt eval` prints: metrics beside published results, two models side by side, tasks of the
-harness."""
+"""The tables of `glassgpt eval`: metrics next to published results, two models side by side, tasks of
+lm-evaluation-harness."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ Action = Literal["sample", "continue", "accompany", "render", "play", "roll", "p
 def command(
     action: Annotated[
         Positional[Action],
-        Flag("what to do; each action has options of its own", "ACTION"),
+        Flag("what to do; each action has its own options", "ACTION"),
     ],
 ) -> int:
     """Make piano music and hear it: sample from nothing, continue a MIDI file, accompany a melody; render it
     as sound, play it, draw its piano roll; prepare MIDI files for training, and evaluate a model on them.
-    Each action has options of its own: glassgpt music sample --help"""
+    Each action has its own options: glassgpt music sample --help"""
     raise SettingError(f"music: {action} is an action. See glassgpt music {action} --help")
 
 

@@ -36,8 +36,7 @@ def render(
 
     check_output(Path(out), midi, force)
     performance = read_performance(midi)
-    with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
-        player = render(performance, out, synthesizer, soundfont)
+    player = render(performance, out, synthesizer, soundfont, terminal.progress)
     terminal.note(f"{out}: {performance.seconds:.1f} s, played by {player}")
     return 0
 
@@ -56,8 +55,7 @@ def play(
     performance = read_performance(midi)
     find_player()  # before the work of rendering
     with tempfile.TemporaryDirectory() as folder:
-        with terminal.spinner(f"rendering {performance.seconds:.0f} s of music"):
-            render(performance, Path(folder) / "sound.wav", synthesizer, soundfont)
+        render(performance, Path(folder) / "sound.wav", synthesizer, soundfont, terminal.progress)
         terminal.note(f"playing {performance.seconds:.0f} s; Ctrl-C stops")
         play(Path(folder) / "sound.wav")
     return 0

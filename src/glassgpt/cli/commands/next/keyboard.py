@@ -91,7 +91,7 @@ class Keyboard:
         self._drawn = frame.count("\n")
 
     def text(self) -> Text:
-        """The text so far: the prompt in bold, each pick in a token's colour."""
+        """The text so far: the prompt in bold, each pick in a token's color."""
         from rich.text import Text
 
         unicode = terminal.supports_unicode(sys.stderr)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from glassgpt.train.float8 import Float8Head
+from glassgpt.train.layers.float8 import Float8Head
 
 CHUNK = 8192  # tokens whose logits are in memory together; two or four times as many gain 0.3% on an H200
 IGNORE_INDEX = -1  # a target that does not count

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from glassgpt.model import GPT2
 from glassgpt.model.variants.memory import Memory
-from glassgpt.train.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
+from glassgpt.train.objectives.loss import IGNORE_INDEX, CrossEntropy, cross_entropy_with_grad, head_and_loss
 from glassgpt.train.settings import TrainSettings
 
 
@@ -97,7 +97,7 @@ class LanguageModeling(Objective):
     def from_settings(cls, settings: TrainSettings, model: GPT2) -> LanguageModeling:
         weight = model.wte.weight
         kernel = weight.is_cuda and weight.dtype != torch.float64 and find_spec("triton") is not None
-        module = import_module("glassgpt.train.loss_kernel" if kernel else "glassgpt.train.loss")
+        module = import_module(f"glassgpt.train.objectives.{'loss_kernel' if kernel else 'loss'}")
         return cls(
             partial(
                 module.cross_entropy_with_grad,

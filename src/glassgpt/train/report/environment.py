@@ -56,20 +56,6 @@ def device_name(device: torch.device) -> str:
     return f"{name or 'CPU'}, {os.cpu_count()} cores"
 
 
-def pick_precision(device: torch.device) -> str:
-    """bfloat16 where the device has instructions for it, float32 elsewhere."""
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
-    try:
-        features = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return "float32"
-    # AVX-512 BF16 and AMX; on Arm just bf16. Without them torch computes in float32 and rounds: slower.
-    return (
-        "bfloat16" if device.type == "cpu" and features & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
-    )
-
-
 def git_commit() -> str | None:
     """The git commit of the working directory, with a + if files differ from it; None if there is none."""
     try:

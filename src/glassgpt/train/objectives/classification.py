@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glassgpt.model import GPT2
-from glassgpt.train.loss import IGNORE_INDEX, head_and_loss
-from glassgpt.train.objective import Batch, LanguageModeling, Objective
+from glassgpt.train.objectives.loss import IGNORE_INDEX, head_and_loss
+from glassgpt.train.objectives.objective import Batch, LanguageModeling, Objective
 from glassgpt.train.settings import TrainSettings
 
 HEAD = "score"  # the name of the head in the model, as transformers calls it

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from glassgpt.train.float8 import DLOGITS_SCALE
+from glassgpt.train.layers.float8 import DLOGITS_SCALE
 
 
 def cross_entropy_with_grad(

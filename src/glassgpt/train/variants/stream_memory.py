@@ -11,7 +11,7 @@ from torch import Tensor
 from glassgpt.model import GPT2
 from glassgpt.model.variants.memory import Memory
 from glassgpt.train.distributed.process_group import ProcessGroup
-from glassgpt.train.objective import Batch
+from glassgpt.train.objectives.objective import Batch
 
 KV, FILLED = "memory.kv", "memory.filled"
 
