@@ -267,7 +267,8 @@ def help_pages() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def every_option(help_pages: dict[str, str]) -> set[str]:
-    lines = re.findall(r"^[│|] -.*$", "\n".join(help_pages.values()), re.M)
+    both = [re.sub(r"--\[no-\]([\w-]+)", r"--\1, --no-\1", page) for page in help_pages.values()]
+    lines = re.findall(r"^  -.*$", "\n".join(both), re.M)
     return {"--help", "--version"}.union(*(re.findall(r"(?<=[ ,])--[a-z][\w-]*", line) for line in lines))
 
 

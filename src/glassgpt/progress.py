@@ -1,7 +1,7 @@
 """How library code reports the progress of long work.
 
 A `Progress` opens one task and yields a function that advances it. Library functions take one as an argument
-and are silent by default; the command line passes its progress bar (`glassgpt.cli.terminal.progress`).
+and are silent by default; the command line passes its progress bar (`glassgpt.cli.progress_bar`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ fixture makes have the same weights. `tolerance`: the largest difference between
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,6 +126,8 @@ class BackendConformance:
         for rows, ids, positions in (([0], [1, 2], [0]), ([0, 1], [1], [0, 0]), ([0, 1], [1, 2], [0])):
             with pytest.raises(UserError, match=rf"{len(rows)} rows, {len(ids)} texts"):
                 backend.decode(rows, np.array(ids), positions)
+        with pytest.raises(UserError, match="2 rows, 4 texts"):
+            backend.decode([0, 1], np.array([[1, 2], [3, 4]]), [0, 0])
 
     def test_calls_without_rows_or_texts_are_refused(self, make: Make) -> None:
         backend = make(2)
@@ -153,6 +156,11 @@ class BackendConformance:
             with pytest.raises(UserError):
                 call()
 
+    @pytest.mark.parametrize("rows", [0, -1, 65_537, 2**31, 2**63, 1.5, None])
+    def test_a_cache_of_rows_that_cannot_be_is_refused(self, make: Make, rows: Any) -> None:
+        with pytest.raises(SettingError, match=r"Give a whole number from 1 to 65,536"):
+            make(1).with_rows(rows)
+
     def test_positions_outside_the_cache_are_refused(self, make: Make) -> None:
         backend = make(2)
         end = backend.context
@@ -165,6 +173,7 @@ class BackendConformance:
             lambda: backend.decode([0], np.array([1]), [2**63]),
             lambda: backend.copy(0, [1], end + 1),
             lambda: backend.copy(0, [1], -1),
+            lambda: backend.copy(0, [1], [1]),
             lambda: backend.logits([[1] * (backend.config.n_positions + 1)]),
         ):
             with pytest.raises(UserError):

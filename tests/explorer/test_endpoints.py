@@ -431,7 +431,7 @@ def test_a_batch_can_ask_about_the_text_it_makes(client: Client, gpt: GPT) -> No
     assert found[3]["body"] == client.get(f"/trace/{longer}/lens", position=last)
 
 
-def test_the_final_vector_comes_with_the_rows_of_the_likeliest_tokens(client: Client, gpt: GPT) -> None:
+def test_the_final_vector_comes_with_the_rows_of_the_most_likely_tokens(client: Client, gpt: GPT) -> None:
     id = client.trace()["id"]
     trace = gpt.trace(TEXT)
     found = client.get(f"/trace/{id}/final", position=3)

@@ -134,7 +134,7 @@ def test_a_phone_shows_tabs_above_the_tower(visit: Begin) -> None:
 
 
 def contrast(a: np.ndarray, b: np.ndarray) -> Any:
-    """The contrast ratio of WCAG between colours, (..., 3) of 0 to 255."""
+    """The contrast ratio of WCAG between colors, (..., 3) of 0 to 255."""
 
     def luminance(rgb: np.ndarray) -> Any:
         part = rgb / 255
@@ -186,14 +186,14 @@ def test_on_paper_there_are_no_buttons_and_nothing_is_cut_off(visit: Begin) -> N
 def test_paper_is_light(visit: Begin) -> None:
     page = visit(color_scheme="dark").open(TEXT, view="heads")
     cell = "document.querySelector('.cell.is-lens').style.background"
-    colours = [page.js(cell)]
+    colors = [page.js(cell)]
     assert page.js("document.documentElement.dataset.theme") == "dark"
     page.page.emulate_media(media="print", color_scheme="dark")
     page.until("document.documentElement.dataset.theme === 'light'")
-    page.until(f"{cell} !== given", colours[0])  # what is drawn has the colours of paper, too
+    page.until(f"{cell} !== given", colors[0])  # what is drawn has the colors of paper, too
     page.page.emulate_media(media="screen", color_scheme="dark")
     page.until("document.documentElement.dataset.theme === 'dark'")
-    page.until(f"{cell} === given", colours[0])
+    page.until(f"{cell} === given", colors[0])
     for event, theme in (("beforeprint", "light"), ("afterprint", "dark")):
         page.js("dispatchEvent(new Event(given))", event)
         assert page.js("document.documentElement.dataset.theme") == theme
@@ -287,14 +287,14 @@ def test_tokens_are_counted_from_0_everywhere(visit: Begin) -> None:
     assert {word.rstrip("…") for word in bold} <= {
         page.js("store.trace.tokens[5].text").replace(" ", "␣")[: len(word.rstrip("…"))] for word in bold
     }
-    assert page.texts("glass-cache .colour-keys span") == [
+    assert page.texts("glass-cache .color-keys span") == [
         "computed in this step",
         "kept in the cache",
         "not there yet",
     ]
 
 
-def test_colours_have_a_key(visit: Begin) -> None:
+def test_colors_have_a_key(visit: Begin) -> None:
     page = visit().open(TEXT)
     keys = {
         "glass-strip": "low loss",

@@ -47,7 +47,7 @@ def test_nothing_is_red(visit: Callable[..., Visit], light: str) -> None:
             shares = [float(each.rstrip("%")) / 100 for each in page.texts(".owed button .how")]
             assert sum(shares) == pytest.approx(1, abs=0.005 * len(shares))
             assert "PyTorch" in page.texts("glass-why .says")[0]
-            assert "raises" not in page.texts("glass-why .colour-keys")[0]
+            assert "raises" not in page.texts("glass-why .color-keys")[0]
         if view == "compare":  # with a model of the same vocabulary
             names = page.js(
                 "[...document.querySelectorAll('glass-compare select')].map((s) => s.selectedOptions[0].text)"

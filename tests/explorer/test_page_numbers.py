@@ -128,7 +128,7 @@ def test_without_the_mask_a_token_sees_what_follows(visit: Begin, gpt: GPT) -> N
     assert all(close(text, float(each), percent) for text, each in zip(score_line(page, 5), p, strict=True))
 
 
-def test_candidates_are_the_likeliest_tokens_and_sum_to_one(visit: Begin, gpt: GPT) -> None:
+def test_candidates_are_the_most_likely_tokens_and_sum_to_one(visit: Begin, gpt: GPT) -> None:
     page = visit().open(TEXT, view="next")
     best = gpt.next(TEXT)
     assert page.texts(".candidate .word") == [displayed(text) for text, _ in best]

@@ -1,4 +1,4 @@
-"""While the server computes, no number stands un-greyed under a heading that it does not belong to.
+"""While the server computes, no number stands un-grayed under a heading that it does not belong to.
 
 The answers are held back until the test lets them go, so that a slow machine and a quick one see the same.
 """
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 
 Begin = Callable[..., Visit]
 
-# Every visible text with a digit, and whether it is greyed: by its own opacity or that of what it stands in.
+# Every visible text with a digit, and whether it is grayed: by its own opacity or that of what it stands in.
 NUMBERS = """(() => {
-  const found = { clear: [], grey: [] };
+  const found = { clear: [], gray: [] };
   const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     const box = node.parentElement;
@@ -28,7 +28,7 @@ NUMBERS = """(() => {
     if (!box.checkVisibility()) continue;
     let opacity = 1;
     for (let one = box; one; one = one.parentElement) opacity *= Number(getComputedStyle(one).opacity);
-    found[opacity > 0.5 ? "clear" : "grey"].push(node.data);
+    found[opacity > 0.5 ? "clear" : "gray"].push(node.data);
   }
   return found;
 })()"""
@@ -107,7 +107,7 @@ def test_no_number_is_left_under_another_heading(visit: Begin, gpt: GPT, action:
     page = visit().open(TEXT, **state)
     before = page.js(NUMBERS)
     assert len(before["clear"]) > 20
-    assert before["grey"] == []
+    assert before["gray"] == []
     gate = Gate(page)
     gate.shut = True
     act(page)
@@ -122,7 +122,7 @@ def test_no_number_is_left_under_another_heading(visit: Begin, gpt: GPT, action:
     page.ready()
     page.until("document.querySelector('.stale, .old, .computing, .was') === null")
     after = page.painted().js(NUMBERS)
-    assert after["grey"] == []
+    assert after["gray"] == []
     for seen in (meanwhile, later):
         assert set(seen["clear"]) - set(after["clear"]) == set(), action
     if gate.held or "Compare" not in action:
@@ -170,7 +170,7 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Begin, gpt: GPT) -> Non
 def test_the_tour_waits_for_the_numbers_of_its_text(visit: Begin) -> None:
     page = visit().open(TEXT, tour=0)
     words = "document.querySelector('.tour-words')"
-    page.until(f"{words}?.textContent.includes('likeliest')")
+    page.until(f"{words}?.textContent.includes('most likely')")
     before = page.painted().texts(".tour-words p")[1]
     gate = Gate(page)
     gate.shut, gate.passing = True, 1  # the first request appends the token

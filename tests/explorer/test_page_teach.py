@@ -244,7 +244,7 @@ def test_the_word_that_is_looked_at_is_in_sight_on_a_phone(visit: Begin, gpt: GP
     assert page.painted().js(sight, key)
 
 
-def test_the_tour_has_the_colours_of_the_tally(visit: Begin) -> None:
+def test_the_tour_has_the_colors_of_the_tally(visit: Begin) -> None:
     page = visit(**LAPTOP).open(TEXT, tour=12)
     fills = (
         "(() => { const fills = (where) => [...document.querySelectorAll(where)]"
@@ -408,7 +408,7 @@ def test_nothing_of_an_example_stays_in_the_next(visit: Begin) -> None:
     assert re.search(r"at one word, “[^<”]+” ", page.ready().texts(".opened")[0])
 
 
-def test_thumbnails_have_the_colours_of_the_weights(visit: Begin, gpt: GPT) -> None:
+def test_thumbnails_have_the_colors_of_the_weights(visit: Begin, gpt: GPT) -> None:
     """Squares with more pixels than pairs, and with fewer: each is the mean of its pairs."""
     page = visit().open(TEXT, view="heads")
     page.until("document.querySelectorAll('glass-heads .thumb[aria-label]').length > 0")
@@ -487,7 +487,7 @@ def test_heads_previewed_sorted_overlaid(visit: Begin, gpt: GPT) -> None:
     row = trace.attention[2, 3][-1].copy()
     row[0] = 0
     assert np.abs(np.array(left) / 255 - row / row.sum()).max() < 0.05
-    # Several heads, in colours.
+    # Several heads, in colors.
     page.page.locator("glass-heads .thumb[data-layer='1'][data-head='1']").first.click(modifiers=["Control"])
     page.page.locator("h1").hover()
     page.press("+")

@@ -17,6 +17,7 @@ from glassgpt.backends.protocol import (
     check_lengths,
     check_places,
     check_requests,
+    check_rows,
     check_texts,
 )
 from glassgpt.config import Config
@@ -61,6 +62,7 @@ class TinyBackend:
         device: bool = False,
         sharpness: float = 3.0,
     ) -> None:
+        check_rows(rows)
         self.config, self.rows, self.context = config, rows, config.n_positions
         rng = np.random.default_rng(seed)
         self.w = {name: rng.normal(0, 0.25, shape) for name, shape in config.shapes().items()}
@@ -120,12 +122,13 @@ class TinyBackend:
         return function
 
     def decode(self, rows: Sequence[int], ids: object, positions: Sequence[int]) -> object:
-        check_lengths(rows, np.asarray(ids), positions)
+        ids = np.asarray(ids).reshape(-1)
+        check_lengths(rows, ids, positions)
         check_places(self, rows, positions, [1] * len(rows))
         assert len(rows) == len(set(rows))
         self.decoded += 1
         result = []
-        for row, token, position in zip(rows, np.asarray(ids), positions, strict=True):
+        for row, token, position in zip(rows, ids, positions, strict=True):
             assert position <= len(self.kv[row])
             self.kv[row] = list(self.kv[row][:position])  # guesses that were wrong
             result.append(self._token(row, int(token)))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from glassgpt import __version__
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar
 from glassgpt.errors import FileFormatError, ModelNotFoundError, SettingError, UserError
 from glassgpt.weights import hub, huggingface, load_checkpoint, load_config, load_tokenizer
 from tests.weights import standin_hub
@@ -355,7 +355,7 @@ def test_progress_is_shown_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("glassgpt.weights.download._CHUNK", 10_000)  # from this size on a file is waited for
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    hub.fetch(REPO, endpoint=server.url, cache=cache, progress=terminal.progress)
+    hub.fetch(REPO, endpoint=server.url, cache=cache, progress=progress_bar.progress)
     displayed = capsys.readouterr()
     assert WEIGHTS in displayed.err
     assert "config.json" not in displayed.err

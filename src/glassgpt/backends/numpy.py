@@ -24,6 +24,7 @@ from glassgpt.backends.protocol import (
     check_lengths,
     check_places,
     check_requests,
+    check_rows,
     check_texts,
 )
 from glassgpt.errors import NEEDS_TORCH, SettingError
@@ -38,6 +39,7 @@ class NumpyBackend(HostArrays):
     """Implements `glassgpt.backends.protocol.Backend` in numpy."""
 
     def __init__(self, model: NumpyGPT2, rows: int = 1, context: int | None = None) -> None:
+        check_rows(rows)
         self.model = model
         self.config = config = model.config
         self.rows = rows

@@ -18,6 +18,7 @@ from glassgpt.errors import SettingError
 # A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
 Array = Any
 WantedLogits = Literal["last", "all", "none"]
+MAX_ROWS = 65_536  # of a cache, as in native/cpp/engine.cpp
 
 
 def array_namespace(*arrays: Array) -> Any:
@@ -144,6 +145,12 @@ class Backend(Protocol):
     def fingerprint(self) -> str:
         """A hash of what this backend computes: of its weights, dtype and kind of device."""
         ...
+
+
+def check_rows(rows: int) -> None:
+    """Whether a cache can have this many rows."""
+    if not (_is_whole(rows) and 1 <= rows <= MAX_ROWS):
+        raise SettingError(f"a cache cannot have {rows!r} rows. Give a whole number from 1 to {MAX_ROWS:,}.")
 
 
 def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 
 if TYPE_CHECKING:
     from glassgpt.train.checkpoint.log import StepRecord
@@ -107,7 +107,7 @@ def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[StepRecord], N
             yield Text(line(latest, step=False), overflow="ellipsis", no_wrap=True)
             yield Text(f"{losses[0]:.2f} ").append(spark(losses, signs), "bar").append(f" {losses[-1]:.2f}")
 
-    bar = terminal.make_progress_bar(TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), lines)
+    bar = progress_bar.make_progress_bar(TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), lines)
     with bar:
         task = bar.add_task(what, total=steps)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import glassgpt
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar
 from glassgpt.cli.parser.options import Flag
 from glassgpt.errors import UserError
 
@@ -34,7 +34,7 @@ def load(
 ) -> GPT:
     """Load the model for decoding steps of about `batch_size` sequences."""
     with waiting_for(model, f"loading {model}"):
-        gpt = glassgpt.load(model, device=device, dtype=dtype, draft=draft, progress=terminal.progress)
+        gpt = glassgpt.load(model, device=device, dtype=dtype, draft=draft, progress=progress_bar.progress)
     torch = sys.modules.get("torch")  # if it computes, it was imported
     small = batch_size * gpt.config.n_parameters < SINGLE_THREAD_WORK
     if torch is not None and small and "OMP_NUM_THREADS" not in os.environ:
@@ -47,7 +47,7 @@ def waiting_for(model: str, what: str) -> AbstractContextManager[None]:
     from glassgpt.weights import shipped_names
 
     local = model in shipped_names() or Path(model).exists()
-    return terminal.spinner(what) if local else nullcontext()
+    return progress_bar.spinner(what) if local else nullcontext()
 
 
 def default_model(name: str, recipe: str) -> str:

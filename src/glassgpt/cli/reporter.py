@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.dashboard import live_metrics, note_stopping
 from glassgpt.progress import Advance
 from glassgpt.train.interrupt import StopRequested, stop_on_signals
@@ -23,10 +23,10 @@ class TerminalReporter(Reporter):
     def progress(
         self, description: str, total: int | None = None, *, unit: str = ""
     ) -> AbstractContextManager[Advance]:
-        return terminal.progress(description, total, unit=unit)
+        return progress_bar.progress(description, total, unit=unit)
 
     def stage(self, description: str) -> AbstractContextManager[object]:
-        return terminal.spinner(description)
+        return progress_bar.spinner(description)
 
     @contextmanager
     def training(self, steps: int) -> Iterator[None]:

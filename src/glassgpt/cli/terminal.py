@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: color, tables, bars, the progress bar and the spinner.
+"""What is drawn on a terminal: color, tables and bars (progress_bar.py has the progress bar and the spinner).
 
 Results go to stdout, everything else to stderr. Color and cursor movement are for terminals only (and color
 not with NO_COLOR); what goes to a pipe or a file is plain, aligned and never truncated.
@@ -9,26 +9,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import Progress as ProgressBar
-    from rich.progress import ProgressColumn
     from rich.table import Table
     from rich.text import Text
 
     from glassgpt.cli.wrap import NoWrap, WordWrap
-    from glassgpt.progress import Advance
 
 PIPE_WIDTH = 1000  # nothing is wrapped or truncated in a pipe
 MIN_WIDTH = 20  # COLUMNS may be 1 or 0
 BAR_WIDTH = 24
-SPINNER_DELAY = 0.3  # seconds: what takes less needs no spinner, and should not wait for one to be drawn
 
 STYLES = {
     "title": "bold",
@@ -226,67 +221,6 @@ def size(n_bytes: float) -> str:
             return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1024
     return f"{n_bytes:.1f} TiB"
-
-
-@contextmanager
-def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
-    """Show the progress bar (`glassgpt.progress`): on stderr, on a terminal only, gone when done."""
-    if not is_terminal(sys.stderr):
-        yield lambda n: None
-        return
-    from rich.progress import DownloadColumn, TextColumn
-
-    bar = make_progress_bar(DownloadColumn() if unit == "bytes" else TextColumn("{task.percentage:>3.0f}%"))
-    with bar:
-        task = bar.add_task(description, total=total)
-        yield lambda n: bar.advance(task, n)
-
-
-def make_progress_bar(
-    done: ProgressColumn, below: Callable[[], Iterable[RenderableType]] = tuple
-) -> ProgressBar:
-    """The one progress bar, with `done` after the bar itself and lines below it."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    class WithLines(Progress):
-        def get_renderables(self) -> Iterable[RenderableType]:
-            yield self.make_tasks_table(self.tasks)
-            yield from below()
-
-    return WithLines(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=BAR_WIDTH),
-        done,
-        TimeRemainingColumn(compact=True),
-        console=console(sys.stderr),
-        transient=True,
-    )
-
-
-@contextmanager
-def spinner(description: str) -> Iterator[None]:
-    """The spinner, for work of unknown length: on stderr, on a terminal only, removed when done."""
-    if not is_terminal(sys.stderr):
-        yield
-        return
-    stack, lock, done = ExitStack(), threading.Lock(), False
-
-    def start() -> None:
-        status = console(sys.stderr).status(description, spinner_style="accent")
-        with lock:
-            if not done:
-                stack.enter_context(status)
-
-    timer = threading.Timer(SPINNER_DELAY, start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with lock:
-            done = True
-        stack.close()
 
 
 def prepare_streams() -> None:

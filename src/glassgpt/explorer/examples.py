@@ -90,7 +90,7 @@ ARTICLE = (
 
 @dataclass(frozen=True)
 class TaskExample:
-    """A record of a task: its source, and for one that is to be looked at whole its target."""
+    """A record of a task: its source, and its target where the whole text is shown."""
 
     name: str
     words: str
@@ -165,7 +165,7 @@ def inserts(model: Model) -> list[dict[str, Any]]:
     """Special tokens, and a task's separator that is made of ordinary ones."""
     if model.tokenizer is None:
         return []
-    found = [
+    tokens_to_insert = [
         {"name": name, "ids": [id], "special": True}
         for name, id in model.tokenizer.special_tokens.items()
         if id < model.n_tokens
@@ -173,5 +173,5 @@ def inserts(model: Model) -> list[dict[str, Any]]:
     task = model.gpt.task
     if task is not None and not task.classifies and not task.tokens:
         separator = encoder_of(model, task, None).separator
-        found.append({"name": model.decode(separator).strip(), "ids": separator, "special": False})
-    return found
+        tokens_to_insert.append({"name": model.decode(separator).strip(), "ids": separator, "special": False})
+    return tokens_to_insert

@@ -52,7 +52,7 @@ class Model:
 
     @property
     def n_tokens(self) -> int:
-        """How many ids stand for text; a vocabulary may be padded to a round number."""
+        """The number of ids that have a text; a vocabulary may be padded to a round number."""
         return usable_vocab_size(self.gpt.backend, self.tokenizer)
 
     @cached_property
@@ -145,9 +145,9 @@ class Models:
 
 def find_models(names: Iterable[str], runs: Path = Path("runs")) -> list[str]:
     """What the page's picker offers besides the open models: the shipped ones, and runs with a model."""
-    found = [*shipped_names(), *(str(path.parent) for path in sorted(runs.glob("*/config.json")))]
+    offered = [*shipped_names(), *(str(path.parent) for path in sorted(runs.glob("*/config.json")))]
     known = set(names)
-    return [name for name in found if name not in known]
+    return [name for name in offered if name not in known]
 
 
 def piece_text(data: bytes) -> str:

@@ -52,7 +52,7 @@ interface State {
   sort: boolean;
   /** leave out the first token, where idle heads rest their attention */
   skipFirst: boolean;
-  /** further heads, drawn in colours over the current one: "6.5" */
+  /** further heads, drawn in colors over the current one: "6.5" */
   overlay: string[];
   /** the frame of the block's player; null: the whole block */
   play: number | null;
@@ -330,7 +330,7 @@ interface TourFacts {
   next: { text: string; logit: number; p: number }[];
   mlp: MlpSteps;
   tally: Tally;
-  /** whether tokens can be coloured by gradients: they need PyTorch */
+  /** whether tokens can be colored by gradients: they need PyTorch */
   gradients: boolean;
 }
 

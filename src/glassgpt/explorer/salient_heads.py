@@ -65,9 +65,9 @@ def example_of_each_kind(weights: np.ndarray) -> dict[str, Any]:
         "first": weights[:, :, rows, 0],
         "self": weights[:, :, rows, rows],
     }
-    found = {}
+    examples = {}
     for kind, shares in kinds.items():
         means = shares.mean(axis=-1)  # (L, H)
         layer, head = np.unravel_index(int(means.argmax()), means.shape)
-        found[kind] = {"layer": int(layer), "head": int(head), "share": float(means[layer, head])}
-    return found
+        examples[kind] = {"layer": int(layer), "head": int(head), "share": float(means[layer, head])}
+    return examples

@@ -34,10 +34,10 @@ def add_static_files(app: FastAPI, folder: Traversable) -> None:
     @app.api_route("/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     def get_file(path: str, request: Request) -> Response:
         name = "index.html" if path == "" else path
-        found = dict(list_files(folder)).get(name)
-        if found is None:
-            raise ApiError(404, f"Not found: /{path[:200]}.")
-        content = found.read_bytes()
+        file = dict(list_files(folder)).get(name)
+        if file is None:
+            raise ApiError(404, f"Not file: /{path[:200]}.")
+        content = file.read_bytes()
         headers = {"etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
         if name.endswith(".svg"):  # Chromium asks for the icon after each change of the address
             headers["cache-control"] = "max-age=3600"

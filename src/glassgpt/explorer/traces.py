@@ -70,8 +70,8 @@ class CachedTrace:
             raise ApiError(422, f"position: {position} is out of range. Use 0 to {last}.", "position")
         return position
 
-    def likeliest(self, position: int) -> list[int]:
-        """The tokens that Next token lists at a position: the likeliest first, of equals the lower id."""
+    def most_likely(self, position: int) -> list[int]:
+        """The tokens that Next token lists at a position: the most likely first, of equals the lower id."""
         logits = self.trace.logits_at(position)[: self.model.n_tokens]
         found: list[int] = largest(logits, CANDIDATES).tolist()
         return found
@@ -103,21 +103,21 @@ class TraceCache:
             raise ApiError(422, "Send either text or ids.", "text")
         name = "ids" if text is None else "text"
         ids = check_ids(model, model.encode(text) if text is not None else list(ids or []), name)
-        found = make_id(number, checkpoint, ids)
-        if found not in self._traces:
+        id = make_id(number, checkpoint, ids)
+        if id not in self._traces:
             gpt = model.at(checkpoint)
             self._add(CachedTrace(number, checkpoint, model, gpt, gpt.trace(ids).keep_steps(KEEP_BYTES)))
-        return self[found]
+        return self[id]
 
     def append(self, id: str, token: int) -> CachedTrace:
         """The text with one more token. Only its column is computed, with the KV cache."""
         before = self[id]
         ids = check_ids(before.model, [*before.trace.tokens, token], "token")
-        found = make_id(before.number, before.checkpoint, ids)
-        if found not in self._traces:
+        new_id = make_id(before.number, before.checkpoint, ids)
+        if new_id not in self._traces:
             trace = before.trace.append(token)
             self._add(CachedTrace(before.number, before.checkpoint, before.model, before.gpt, trace))
-        return self[found]
+        return self[new_id]
 
     def intervene(self, cached: CachedTrace, edits: list[dict[str, Any]]) -> Intervention:
         """The text with edits: one run, whose result serves every position."""

@@ -78,7 +78,7 @@ class LimitedProtocol(H11Protocol):
         self.update_phase()
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP gets an error in our shape, too."""
+        """Answer what is not HTTP with an error of the same shape as all others."""
         self.transport.write(raw_error(400, "Bad Request", msg, self.error_format))
         self.transport.close()
 

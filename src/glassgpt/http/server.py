@@ -62,7 +62,7 @@ class QuietServer(uvicorn.Server):
 
         def handle(number: int, frame: FrameType | None) -> None:
             received.append(number)
-            if len(received) > 1:  # what is cut off now is no news
+            if len(received) > 1:  # requests are cut off now, as asked for
                 uvicorn_log.setLevel(logging.CRITICAL)
             self.handle_exit(number, frame)
 

@@ -11,11 +11,17 @@ import time
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glassgpt.errors import QueueFullError
-from glassgpt.http.errors import error_response, openai_error
+from glassgpt.http.errors import ApiError, error_response, openai_error
 from glassgpt.serve.state import ServerState
 
 PATH = "/v1/completions"
 REMEMBER = 0.01  # seconds that a refusal holds: checking takes a lock that the engine's thread needs
+
+
+def refuse(state: ServerState, model: str, full: QueueFullError) -> ApiError:
+    """The error for a request that would have to wait too long."""
+    state.metrics.requests.labels(model, "rejected").inc()
+    return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
 
 class OverloadMiddleware:
@@ -37,7 +43,7 @@ class OverloadMiddleware:
             return
         while (await receive()).get("more_body"):  # a connection is kept only if the body was read
             pass
-        error = self.state.refuse(next(iter(self.state.pool.specs)), full)
+        error = refuse(self.state, next(iter(self.state.pool.specs)), full)
         response = error_response(
             error.status_code, error.message, None, error.headers, code=error.code, format=openai_error
         )

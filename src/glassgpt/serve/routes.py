@@ -17,6 +17,7 @@ from glassgpt.http.errors import ApiError, openai_error
 from glassgpt.http.responses import dump_json, json_response
 from glassgpt.serve.completions import ClientDisconnected, Completion
 from glassgpt.serve.metrics import CONTENT_TYPE
+from glassgpt.serve.overload import refuse
 from glassgpt.serve.request import check_fields, read_request
 from glassgpt.serve.schemas import (
     CompletionRequest,
@@ -87,7 +88,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         except ClientDisconnected:
             return Response(status_code=499)
         except QueueFullError as full:
-            raise state.refuse(model.name, full) from None
+            raise refuse(state, model.name, full) from None
         except UserError as error:
             raise ApiError(400, str(error)) from None
 

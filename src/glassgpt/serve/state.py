@@ -9,7 +9,6 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from glassgpt.errors import QueueFullError
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.delivery import Delivery
 from glassgpt.serve.grammars import GrammarCompilers
@@ -57,11 +56,6 @@ class ServerState:
             )  # fmt: skip
         if not self.pool.ready:
             raise ApiError(503, "The model is being loaded.", None, {"retry-after": "1"}, code="loading")
-
-    def refuse(self, model: str, full: QueueFullError) -> ApiError:
-        """The error for a request that would have to wait too long."""
-        self.metrics.requests.labels(model, "rejected").inc()
-        return ApiError(429, str(full), None, {"retry-after": str(full.retry_after)}, code="queue_full")
 
     @contextmanager
     def admit(self) -> Iterator[None]:

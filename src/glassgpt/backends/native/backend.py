@@ -20,7 +20,9 @@ from glassgpt.backends.protocol import (
     TokenScores,
     WantedLogits,
     check_ids,
+    check_places,
     check_requests,
+    check_rows,
     check_texts,
     shared_length,
 )
@@ -67,6 +69,7 @@ class NativeBackend(HostArrays):
             raise SettingError(
                 f"cache_dtype {cache_dtype!r} is not one of {', '.join(CACHE_DTYPES)}. Leave it out."
             )
+        check_rows(rows)
         self.weights = weights
         self.cache_dtype = weights.cache_dtype if cache_dtype is None else cache_dtype
         self.exact_cache_dtype = "float32" if cache_dtype is None else cache_dtype  # as the user said
@@ -156,6 +159,8 @@ class NativeBackend(HostArrays):
         return tokens, report
 
     def copy(self, source: int, rows: Sequence[int], length: int) -> None:
+        everyone = [source, *rows]
+        check_places(self, everyone, [0] * len(everyone), [length] * len(everyone))
         self._cache.copy(source, rows, length)
 
     def score(

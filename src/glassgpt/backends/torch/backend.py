@@ -21,6 +21,7 @@ from glassgpt.backends.protocol import (
     check_lengths,
     check_places,
     check_requests,
+    check_rows,
     check_texts,
 )
 from glassgpt.backends.torch.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
@@ -50,6 +51,7 @@ class TorchBackend:
     """Implements `glassgpt.backends.protocol.Backend` on any torch device."""
 
     def __init__(self, model: GPT2, rows: int = 1, context: int | None = None) -> None:
+        check_rows(rows)
         self.model = model.eval()
         self.config = model.config
         self.rows = rows
@@ -101,10 +103,11 @@ class TorchBackend:
 
     @torch.inference_mode()
     def decode(self, rows: Sequence[int], ids: Array, positions: Sequence[int]) -> Array:
+        if not isinstance(ids, Tensor):
+            ids = np.asarray(ids).reshape(-1)
         check_lengths(rows, ids, positions)
         check_places(self, rows, positions, [1] * len(rows))
         if not isinstance(ids, Tensor):
-            ids = np.asarray(ids).reshape(-1)
             check_ids([ids], self.config.vocab_size)
         width = self.cache.kv.shape[2]
         if self.graphs is None:  # a captured step always runs the whole cache

@@ -6,7 +6,7 @@ import dataclasses
 import json as jsonlib
 from typing import TYPE_CHECKING, Annotated
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.parser.options import Flag, Positional
 
@@ -38,7 +38,7 @@ def command(
 
     gpt = load(model, device, dtype)
     peers = [name for name, on in (("transformers", transformers), ("llama.cpp", llama_cpp)) if on]
-    found = measure_speed(gpt, peers=peers, progress=terminal.progress)
+    found = measure_speed(gpt, peers=peers, progress=progress_bar.progress)
     backend = type(gpt.backend).__name__.removesuffix("Backend").lower()
     precision = str(getattr(gpt.backend, "dtype", "")).removeprefix("torch.")
     if json:

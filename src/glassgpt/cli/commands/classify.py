@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
@@ -65,7 +65,7 @@ def command(
     count = right = labeled = 0
     for some in in_batches(records, 1 if file is None else BATCH):
         count += len(some)
-        with terminal.spinner(f"classifying records {some[0].number} to {some[-1].number}"):
+        with progress_bar.spinner(f"classifying records {some[0].number} to {some[-1].number}"):
             results = classify_records(gpt, task, some, problems)
         for record, result in zip(some, results, strict=True):
             print_result(record, result, json)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.loading import waiting_for
 from glassgpt.cli.parser.options import Flag, Positional
 
@@ -51,7 +51,7 @@ def command(
             None if format == "auto" else format,
             dtype,
             force=force,
-            progress=terminal.progress,
+            progress=progress_bar.progress,
         )
     seconds = time.perf_counter() - began
     if json:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parser.options import Flag, OmitArgPrefixes, Positional
 from glassgpt.cli.text import encode_prompt, read_prompt
@@ -81,7 +81,7 @@ def command(
         write_stream(gpt, prompt_ids, prompt, chosen, model)
     else:
         n_texts = chosen.candidates if chosen.beams is None else chosen.samples
-        with terminal.spinner(f"generating {n_texts} {'text' if n_texts == 1 else 'texts'}"):
+        with progress_bar.spinner(f"generating {n_texts} {'text' if n_texts == 1 else 'texts'}"):
             generations, interrupt = generate(gpt, prompt_ids, chosen)
         if interrupt is not None:
             generations = [generation for generation in generations if generation.tokens]

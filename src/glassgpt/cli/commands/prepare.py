@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.errors import SettingError
 
@@ -59,7 +59,7 @@ def command(
             seed=seed,
             workers=workers,
             force=force,
-            progress=terminal.progress,
+            progress=progress_bar.progress,
         )
     except KeyboardInterrupt:
         terminal.note(f"stopped; run the same command again to resume from {out}.part")
@@ -85,7 +85,7 @@ def choose_tokenizer(name: str, vocab_size: int | None, files: tuple[str, ...], 
     target = Path(out).expanduser()
     exclude = (target, target.with_name(target.name + ".part"))
     total = sum(source.size for source in find_sources(files, exclude))
-    with terminal.progress("learning a vocabulary", total, unit="bytes") as advance:
+    with progress_bar.progress("learning a vocabulary", total, unit="bytes") as advance:
         return learn_vocabulary(name, files, vocab_size=vocab_size, exclude=exclude, on_read=advance)
 
 

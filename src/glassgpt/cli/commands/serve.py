@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.listening import check_host, importing_server, listen, make_url, network_url
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.parser.options import Flag, OmitArgPrefixes
@@ -62,7 +62,7 @@ def command(
             terminal.note("serving at this URL; press Ctrl-C to stop")
 
         pool = ModelPool(
-            find_models(model if model else ("default",), progress=terminal.progress),
+            find_models(model if model else ("default",), progress=progress_bar.progress),
             load_model,
             max_batch_size=batch_size,
             queue=settings.queue,

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.loading import Device, Dtype, load
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.task_records import (
@@ -154,7 +154,7 @@ def write_extract(
     """Print sentences of a text: one per line, or all in the record's one line."""
     from glassgpt.tasks.extract import extract
 
-    made = extract(gpt, text, sentences, terminal.progress)
+    made = extract(gpt, text, sentences, progress_bar.progress)
     quotes = [dataclasses.asdict(quote) for quote in made.quotes]
     if json:
         print_json({
@@ -194,7 +194,7 @@ def write_summary(
         seen = make_encoder(gpt, task).prompt(text)
         terminal.write_pieces(stream_summary(gpt, task, seen, settings))
     else:
-        with terminal.spinner("summarizing"):
+        with progress_bar.spinner("summarizing"):
             (output,) = run_task(gpt, task, [text], **decoding)
         output = dataclasses.replace(output, text=without_repetition(output.text))
         seen = output

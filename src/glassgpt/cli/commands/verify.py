@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.errors import SettingError
 
@@ -66,11 +66,11 @@ def command(
             f"{'/'.join(backends)} does not run in {'/'.join(dtypes)} on {'/'.join(names)}. "
             "Leave out --dtype or --device."
         )
-    checkpoint = load_checkpoint(model, progress=terminal.progress)
+    checkpoint = load_checkpoint(model, progress=progress_bar.progress)
     planned = planned if backend else list(plan.computable(checkpoint.config, planned))
     checks: list[Check] = []
     total = sum(len(checks_of(each[0])) for each in planned)
-    with terminal.progress(f"verifying {model}", total) as advance:
+    with progress_bar.progress(f"verifying {model}", total) as advance:
         for check in verify(checkpoint, planned):
             checks.append(check)
             advance(1)
@@ -89,7 +89,7 @@ def command(
 def verify_shards(folder: str, json: bool) -> int:
     from glassgpt.train.data.shards import check_hashes
 
-    results = list(check_hashes(Path(folder).expanduser(), terminal.progress))
+    results = list(check_hashes(Path(folder).expanduser(), progress_bar.progress))
     wrong = [problem for _, problem in results if problem]
     if json:
         checks = [{"file": file.name, "ok": not problem, "note": problem} for file, problem in results]

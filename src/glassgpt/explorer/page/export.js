@@ -58,16 +58,20 @@ export function openExport(views, entries) {
     const name = view.localName.replace("glass-", "");
     const title = TITLES[name] ?? entries.find((entry) => entry.name === name)?.title ?? name;
     const button = (/** @type {string} */ kind, /** @type {() => Promise<Blob>} */ make) =>
-      el("button", { "aria-label": `${title} as ${kind}`, onclick: () => void run(async () => save(await make(), `glassgpt-${name}.${kind.toLowerCase()}`)) }, kind);
-    return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([view.toSVG()], { type: "image/svg+xml" })), button("PNG", () => toPNG(view.toSVG())));
+      el("button", { "aria-label": `${title} as ${kind}`, onclick: () =>
+        void run(async () => save(await make(), `glassgpt-${name}.${kind.toLowerCase()}`)) }, kind);
+    return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([view.toSVG()], { type: "image/svg+xml" })),
+      button("PNG", () => toPNG(view.toSVG())));
   });
-  const page = el("button", { class: "primary", disabled: api.offline, onclick: () => void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
+  const page = el("button", { class: "primary", disabled: api.offline, onclick: () =>
+    void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
   const dialog = el("dialog", { class: "export", "aria-labelledby": "export-title" },
     el("h2", { id: "export-title" }, "Export"),
     el("p", { class: "small quiet" }, "Each view as it is shown now. To export another view of the panel, open it first."),
     el("ul", {}, rows),
     page,
-    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text, to send to a friend: it opens from disk, without a server or network. The address of this page works on this machine only."),
+    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text, to " +
+      "send to a friend: it opens from disk, without a server or network. The address of this page works on this machine only."),
     message,
     el("form", { method: "dialog" }, el("button", { type: "submit" }, "Close")),
   );

@@ -26,7 +26,7 @@ function isTaken(event) {
   if (!(target instanceof HTMLElement)) return false;
   if (target.closest("dialog[open]")) return true;
   if (target.matches("textarea, select, [contenteditable]")) return true;
-  if (/^Arrow(Up|Down)$/.test(event.key) && target.closest("[role=tablist]")) return false; // the tabs stand side by side
+  if (/^Arrow(Up|Down)$/.test(event.key) && target.closest("[role=tablist]")) return false; // the tabs are side by side
   const arrow = event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
   if (target instanceof HTMLInputElement) {
     const moves = target.type === "range" || target.type === "radio";

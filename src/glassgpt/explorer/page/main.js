@@ -1,7 +1,7 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
 import { NO_SERVER, api } from "./state/api.js";
-import { colour, el, resetColours, put } from "./draw/draw.js";
+import { color, el, resetColors, put } from "./draw/draw.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./state/store.js";
 import { light } from "./state/hover.js";
@@ -26,11 +26,14 @@ export const VIEWS = [
   { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
   { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
   { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
-  { name: "why", title: "Why this word?", hint: "Where the next token comes from: tokens, heads and MLPs; steering", key: "y", load: () => import("./views/why.js") },
+  { name: "why", title: "Why this word?", hint: "Where the next token comes from: tokens, heads and MLPs; steering", key: "y", load: () =>
+    import("./views/why.js") },
   { name: "cache", title: "KV cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
   { name: "tally", title: "Weights", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
-  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () => import("./views/compare.js") },
-  { name: "family", title: "Family tree", hint: "Where this model stands among the transformers, and the sizes of GPT-2", key: "f", load: () => import("./views/family.js") },
+  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () =>
+    import("./views/compare.js") },
+  { name: "family", title: "Family tree", hint: "Where this model belongs among the transformers, and the sizes of GPT-2", key: "f", load: () =>
+    import("./views/family.js") },
 ];
 
 /** The guided tour, which is loaded when it is asked for. */
@@ -70,7 +73,8 @@ export function tool(label, title, run) {
 
 function buildTabs() {
   const tab = (/** @type {ViewEntry} */ { name, title, hint }, small = false) =>
-    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet", onclick: (/** @type {MouseEvent} */ event) => openTab(name, event) }, title);
+    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet",
+      onclick: (/** @type {MouseEvent} */ event) => openTab(name, event) }, title);
   const tabs = [tab(TOWER, true), ...VIEWS.map((view) => tab(view))];
   at("tabs").append(...tabs);
   at("tabs").addEventListener("keydown", (event) => {
@@ -126,8 +130,8 @@ function showTheme() {
   const { theme } = store.get();
   const shown = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
   document.documentElement.dataset.theme = printed || printing.matches ? "light" : shown; // paper is light
-  resetColours();
-  document.dispatchEvent(new CustomEvent("glass-theme", { detail: colour("ground") }));
+  resetColors();
+  document.dispatchEvent(new CustomEvent("glass-theme", { detail: color("ground") }));
 }
 
 function nextTheme() {
@@ -170,7 +174,7 @@ function pickModel() {
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let late;
 
-/** Grey what is not of the text or the model written above: at once; what is still of it, when it takes long. */
+/** Gray what is not of the text or the model written above: at once; what is still of it, when it takes long. */
 function showComputing() {
   const [status, loading] = [at("status"), store.status === "loading"];
   clearTimeout(late);
@@ -196,7 +200,8 @@ function showStatus() {
     openExample(examples[0], { model: 0, checkpoint: null });
     if (store.status === "error") void store.load();
   });
-  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.") : el("button", { onclick: example }, "Show the example"));
+  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.")
+    : el("button", { onclick: example }, "Show the example"));
 }
 
 function showKeys() {
@@ -242,7 +247,8 @@ function start() {
   buildTabs();
   const explain = tool("Explain", "A guided tour (x)", () => void openTour(explain));
   explain.classList.add("primary");
-  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) => openExport(shownViews(), VIEWS)));
+  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) =>
+    openExport(shownViews(), VIEWS)));
   const theme = tool("Theme", "", nextTheme);
   const wide = tool("Wide", "Widen the panel (w)", toggleWide);
   wide.className = "only-large";

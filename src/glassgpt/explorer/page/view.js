@@ -51,7 +51,7 @@ function renderAll() {
     try {
       if (store.trace && view.isConnected) view.render(changed);
     } catch (error) {
-      reportError(error); // the other views are shown all the same
+      reportError(error); // the other views are still shown
     }
   }
   rendering = false;
@@ -99,7 +99,7 @@ export class GlassView extends HTMLElement {
 
   /**
    * Use a response when it arrives, or show its error. What is shown until then, or after an error, belongs to what
-   * was asked before: that part is greyed, from now on.
+   * was asked before: that part is gray from now on.
    * @template T
    * @param {Promise<T>} response @param {(value: T) => void} use @param {HTMLElement} [part] that it fills; by default, the whole view
    */
@@ -131,8 +131,8 @@ export class GlassView extends HTMLElement {
     countAwaited(by);
   }
 
-  /** Grey the view: its numbers are of before, and the store asks for the new ones. @param {boolean} is */
-  grey(is) {
+  /** Gray the view: its numbers are of before, and the store asks for the new ones. @param {boolean} is */
+  gray(is) {
     this.classList.toggle("stale", is);
     this.ariaBusy = String(is);
   }

@@ -24,16 +24,16 @@ MADE = re.compile(rb'\{"id":"(\w+)","model":')  # how a trace begins
 async def batch(body: BatchRequest, request: Request) -> Response:
     """The responses in the order of the requests, each with its status: one that fails leaves the others.
 
-    `/trace/latest/...` is about the trace that a request before it has made: its id is not known yet when a
-    token is appended, but what will be asked about it is.
+    `/trace/latest/...` is about the trace that an earlier request of the batch has made: when a token is
+    appended, the id of its trace is not known yet.
     """
     parts, latest = [], b""
     for key in body.requests:
         if await request.is_disconnected():
             break
         status, content = await call_api(request.app, key.replace(LATEST, f"/trace/{latest.decode()}/", 1))
-        made = MADE.match(content)
-        latest = made[1] if made else latest
+        trace_id = MADE.match(content)
+        latest = trace_id[1] if trace_id else latest
         parts.append(b'{"status":%d,"body":%b}' % (status, content))
     return Response(b"[" + b",".join(parts) + b"]", media_type="application/json")
 

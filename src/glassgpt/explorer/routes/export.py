@@ -101,9 +101,9 @@ def initial_requests(body: ExportRequest, cached: CachedTrace) -> list[str]:
 
 
 def last_token_requests(cached: CachedTrace) -> list[str]:
-    """What the page asks about the next token: rows of the likeliest, what the first is owed to."""
+    """The page's requests about the next token: rows of the most likely tokens, attributions of the first."""
     last = len(cached.trace) - 1
-    owed = {"id": cached.id, "position": last, "target": cached.likeliest(last)[0]}
+    owed = {"id": cached.id, "position": last, "target": cached.most_likely(last)[0]}
     return [
         f"/trace/{cached.id}/final?position={last}",
         *(f"/attribute {canonical(owed | {'method': method})}" for method in QUICK_METHODS),
@@ -137,8 +137,8 @@ def activations_json(cached: CachedTrace) -> dict[str, Any]:
         )
     layers = []
     for layer in range(config.n_layer):
-        found = trace.read(*(f"h.{layer}.{step}" for step in EXPORTED_STEPS))
-        layers.append({step: encode_array(found[f"h.{layer}.{step}"]) for step in EXPORTED_STEPS})
+        activations = trace.read(*(f"h.{layer}.{step}" for step in EXPORTED_STEPS))
+        layers.append({step: encode_array(activations[f"h.{layer}.{step}"]) for step in EXPORTED_STEPS})
         trace.clear_cache()
     return {
         "trace": cached.id,

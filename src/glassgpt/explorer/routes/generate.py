@@ -30,8 +30,8 @@ SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens")
 async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
     model = explorer.models[body.model]
     ids = check_ids(model, body.ids, "ids")
-    given = {name: getattr(body, name) for name in SETTINGS}
-    settings = SamplingParams(**given, logprobs=1)  # with 0 they would be rounded for speed
+    fields = {name: getattr(body, name) for name in SETTINGS}
+    settings = SamplingParams(**fields, logprobs=1)  # with 0 they would be rounded for speed
 
     def start() -> RequestHandle:
         if len(explorer.running) >= MAX_GENERATIONS:  # checked in the queue, one request after the other

@@ -36,22 +36,22 @@ async def attribute(body: AttributeRequest, request: Request, explorer: Explorer
 def intervene_json(cached: CachedTrace, body: InterveneRequest, traces: TraceCache) -> dict[str, Any]:
     """The text with edits, compared with the text without: at one position, and all over the tower."""
     position = cached.check_position(len(cached.trace) - 1 if body.position is None else body.position)
-    found = traces.intervene(cached, body.edits_as_dicts()).at(position)
+    result = traces.intervene(cached, body.edits_as_dicts()).at(position)
     if body.only == "next":
-        return next_token_json(cached, found)
+        return next_token_json(cached, result)
     columns = {
         "first": cached.check_position(0 if body.first is None else body.first),
         "last": cached.check_position(len(cached.trace) - 1 if body.last is None else body.last),
     }
     if body.only == "lens":
-        return columns | {"lens": columns_json(cached, found, **columns)}
+        return columns | {"lens": columns_json(cached, result, **columns)}
     return (
-        next_token_json(cached, found)
+        next_token_json(cached, result)
         | columns
         | {
-            "logits_before": encode_array(found.logits_before[: cached.model.n_tokens]),
-            "kl_per_token": found.kl_per_token,
-            "lens": columns_json(cached, found, **columns),
+            "logits_before": encode_array(result.logits_before[: cached.model.n_tokens]),
+            "kl_per_token": result.kl_per_token,
+            "lens": columns_json(cached, result, **columns),
         }
     )
 
@@ -89,14 +89,14 @@ def attribute_json(cached: CachedTrace, body: AttributeRequest) -> dict[str, Any
             f"position: integrated gradients are limited to the first {MAX_INTEGRATED} tokens here.",
             "position",
         )
-    found = cached.gpt.attribute(cached.trace, body.target, body.method, position)
-    if isinstance(found, DirectLogitAttribution):
+    scored = cached.gpt.attribute(cached.trace, body.target, body.method, position)
+    if isinstance(scored, DirectLogitAttribution):
         return {
-            "embedding": found.embedding,
-            "heads": found.heads,
-            "mlps": found.mlps,
-            "biases": found.biases,
-            "total": found.total,
-            "logit": found.logit,
+            "embedding": scored.embedding,
+            "heads": scored.heads,
+            "mlps": scored.mlps,
+            "biases": scored.biases,
+            "total": scored.total,
+            "logit": scored.logit,
         }
-    return {"scores": found.scores, "convergence_delta": found.convergence_delta, "logit": found.logit}
+    return {"scores": scored.scores, "convergence_delta": scored.convergence_delta, "logit": scored.logit}

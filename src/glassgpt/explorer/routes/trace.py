@@ -179,8 +179,8 @@ def embedding_json(cached: CachedTrace, position: int) -> dict[str, Any]:
     """The rows of both tables at a position, and their sum, which enters block 0."""
     position = cached.check_position(position)
     steps = [step for step in EMBEDDING_STEPS if step != "wpe" or cached.gpt.config.has_wpe]
-    found = cached.trace.read(*steps)
-    rows = {step: np.ascontiguousarray(found[step][position]) for step in steps}
+    values = cached.trace.read(*steps)
+    rows = {step: np.ascontiguousarray(values[step][position]) for step in steps}
     return {"wpe": np.zeros_like(rows["wte"])} | rows
 
 
@@ -190,10 +190,10 @@ def lens_column_json(
     """The five most likely tokens of every cell of a column, and the rank of one of them, or of all."""
     position = cached.check_position(position)
     tokens = [] if token is None else [cached.check_token(token)]
-    found = lens_column(cached.gpt, cached.trace, position, LENS_TOP, None if all_ranks else tokens)
+    lens = lens_column(cached.gpt, cached.trace, position, LENS_TOP, None if all_ranks else tokens)
     return {
-        **lens_json(cached.model, found.ids, found.p),
-        "ranks": {str(each): ranks for each, ranks in zip(found.tokens, found.ranks.tolist(), strict=True)},
+        **lens_json(cached.model, lens.ids, lens.p),
+        "ranks": {str(each): ranks for each, ranks in zip(lens.tokens, lens.ranks.tolist(), strict=True)},
     }
 
 
@@ -201,8 +201,8 @@ def scores_json(cached: CachedTrace, layer: int, head: int) -> dict[str, Any]:
     """The scores of one head for all pairs of tokens, and the queries and keys they are products of."""
     layer, head = cached.check_layer(layer), cached.check_head(head)
     steps = ["attn.q", "attn.k", "attn.scores", "attn.scaled"]
-    found = cached.trace.read(*(f"h.{layer}.{step}" for step in steps))
-    return {step: encode_array(found[f"h.{layer}.{step}"][head]) for step in steps}
+    values = cached.trace.read(*(f"h.{layer}.{step}" for step in steps))
+    return {step: encode_array(values[f"h.{layer}.{step}"][head]) for step in steps}
 
 
 def neurons_json(cached: CachedTrace, layer: int, position: int) -> dict[str, Any]:
@@ -210,14 +210,14 @@ def neurons_json(cached: CachedTrace, layer: int, position: int) -> dict[str, An
     layer, position = cached.check_layer(layer), cached.check_position(position)
     active = cached.trace[f"h.{layer}.mlp.gelu"]  # (T, M)
     neurons = np.argsort(-np.abs(active[position]), kind="stable")[:NEURONS].tolist()
-    found = known_neurons(cached, layer, neurons)
+    known = known_neurons(cached, layer, neurons)
     text = cached.model.text
     return {
         "neurons": [
             {
                 "neuron": neuron,
-                "reads": [text(token) for token in found[neuron][0]],
-                "writes": [text(token) for token in found[neuron][1]],
+                "reads": [text(token) for token in known[neuron][0]],
+                "writes": [text(token) for token in known[neuron][1]],
                 "activations": np.ascontiguousarray(active[:, neuron]),
             }
             for neuron in neurons
@@ -232,16 +232,16 @@ def known_neurons(
     known = cached.model.neurons.setdefault((cached.checkpoint, layer), {})
     missing = [neuron for neuron in neurons if neuron not in known]
     if missing:
-        found = neuron_tokens(cached.gpt, layer, missing, cached.model.n_tokens)
-        known.update(zip(missing, zip(found.reads.tolist(), found.writes.tolist(), strict=True), strict=True))
+        words = neuron_tokens(cached.gpt, layer, missing, cached.model.n_tokens)
+        known.update(zip(missing, zip(words.reads.tolist(), words.writes.tolist(), strict=True), strict=True))
     return known
 
 
 def final_json(cached: CachedTrace, position: int, tokens: list[int] | None) -> dict[str, Any]:
-    """The vector that leaves the last LayerNorm, and rows of the head, by default those of the likeliest
+    """The vector that leaves the last LayerNorm, and rows of the head, by default those of the most likely
     tokens: their products are the logits."""
     position = cached.check_position(position)
-    tokens = cached.likeliest(position) if tokens is None else tokens
+    tokens = cached.most_likely(position) if tokens is None else tokens
     rows = head_weight(cached.gpt)[[cached.check_token(token) for token in tokens]]
     return {
         "ln_f": np.ascontiguousarray(cached.trace["ln_f"][position]),
@@ -257,12 +257,12 @@ def head_json(cached: CachedTrace, layer: int, head: int, position: int) -> dict
     """
     layer, head = cached.check_layer(layer), cached.check_head(head)
     position = cached.check_position(position)
-    found = cached.trace.read(*(f"h.{layer}.{step}" for step in [*HEAD_STEPS, *ATTENTION_STEPS]))
+    activations = cached.trace.read(*(f"h.{layer}.{step}" for step in [*HEAD_STEPS, *ATTENTION_STEPS]))
     steps: dict[str, Any] = {"resid_pre": cached.trace.residual[layer][position]}
     for step in ATTENTION_STEPS:
-        steps[step] = found[f"h.{layer}.{step}"][position]  # (C,)
+        steps[step] = activations[f"h.{layer}.{step}"][position]  # (C,)
     for step in HEAD_STEPS:
-        values = found[f"h.{layer}.{step}"][head]  # (T, D) or (T, T)
+        values = activations[f"h.{layer}.{step}"][head]  # (T, D) or (T, T)
         steps[step] = values if step in ("attn.k", "attn.v") else values[position]
     steps["unmasked"] = softmax(steps["attn.scaled"])
     return {step: np.ascontiguousarray(values) for step, values in steps.items()}
@@ -270,12 +270,12 @@ def head_json(cached: CachedTrace, layer: int, head: int, position: int) -> dict
 
 def mlp_json(cached: CachedTrace, layer: int, position: int) -> dict[str, Any]:
     layer, position = cached.check_layer(layer), cached.check_position(position)
-    found = cached.trace.read(*(f"h.{layer}.{step}" for step in MLP_STEPS))
-    return {step: np.ascontiguousarray(found[f"h.{layer}.{step}"][position]) for step in MLP_STEPS}
+    values = cached.trace.read(*(f"h.{layer}.{step}" for step in MLP_STEPS))
+    return {step: np.ascontiguousarray(values[f"h.{layer}.{step}"][position]) for step in MLP_STEPS}
 
 
 def next_json(cached: CachedTrace, position: int) -> dict[str, Any]:
-    """The next-token logits at a position, of the ids that stand for text."""
+    """The next-token logits at a position, of the ids that have a text."""
     logits = cached.trace.logits_at(cached.check_position(position))
     return {"logits": encode_array(logits[: cached.model.n_tokens])}
 

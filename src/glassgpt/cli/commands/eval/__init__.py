@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.dashboard import duration
 from glassgpt.cli.loading import Device, load
 from glassgpt.cli.parser.options import Flag, Positional
@@ -126,14 +126,14 @@ def progress_with_estimate(
     """The progress bar, or a spinner where the work is not known. For tokens also a note after some
     seconds with the estimated time, and one at the end with the speed."""
     if total is None:
-        with terminal.spinner(description):
+        with progress_bar.spinner(description):
             yield lambda n: None
         return
     if total == 0:  # everything is in the cache
         yield lambda n: None
         return
     begun, done, estimated = time.monotonic(), 0, unit != "tokens"
-    with terminal.progress(description, total, unit=unit) as advance:
+    with progress_bar.progress(description, total, unit=unit) as advance:
 
         def on_tokens(n: int) -> None:
             nonlocal done, estimated

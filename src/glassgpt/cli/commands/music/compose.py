@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.commands.music.shared import (
     DEFAULT_MODEL,
     Force,
@@ -60,7 +60,7 @@ def sample(
     gpt = load_music(model, device, None, samples)
     with composing(out, samples, json):
         music = generate.sample(
-            gpt, seconds, samples=samples, seed=seed, sampling=sampling, progress=terminal.progress
+            gpt, seconds, samples=samples, seed=seed, sampling=sampling, progress=progress_bar.progress
         )
     return write_music(music, number_files(out, samples), training, json)
 
@@ -93,7 +93,7 @@ def continue_(
     with composing(out, samples, json):
         music = generate.continue_primer(
             gpt, primer, seconds, cut=cut, samples=samples, seed=seed, sampling=sampling,
-            progress=terminal.progress,
+            progress=progress_bar.progress,
         )  # fmt: skip
     return write_music(music, number_files(out, samples), training, json)
 
@@ -124,7 +124,7 @@ def accompany(
     added = None if without_melody else melody
     with composing(out, samples, json, added):
         music = generate.accompany(
-            gpt, melody, samples=samples, seed=seed, sampling=sampling, progress=terminal.progress
+            gpt, melody, samples=samples, seed=seed, sampling=sampling, progress=progress_bar.progress
         )
     return write_music(music, number_files(out, samples), training, json, added)
 
@@ -198,7 +198,7 @@ def write_music(
 def read_training(folder: str) -> list[Performance]:
     from glassgpt.music.prepare import read_performances
 
-    return read_performances([folder], progress=terminal.progress)
+    return read_performances([folder], progress=progress_bar.progress)
 
 
 def copied(performance: Performance, others: list[Performance]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def copied(performance: Performance, others: list[Performance]) -> dict[str, Any
 
     if not others:
         return {}
-    with terminal.spinner("looking for copied notes"):
+    with progress_bar.spinner("looking for copied notes"):
         found = longest_copy(performance, others)
     return {
         "copied_notes": found.notes,

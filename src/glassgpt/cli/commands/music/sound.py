@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.commands.music.shared import (
     Force,
     Midi,
@@ -36,7 +36,7 @@ def render(
 
     check_output(Path(out), midi, force)
     performance = read_performance(midi)
-    player = render(performance, out, synthesizer, soundfont, terminal.progress)
+    player = render(performance, out, synthesizer, soundfont, progress_bar.progress)
     terminal.note(f"{out}: {performance.seconds:.1f} s, played by {player}")
     return 0
 
@@ -55,7 +55,7 @@ def play(
     performance = read_performance(midi)
     find_player()  # before the work of rendering
     with tempfile.TemporaryDirectory() as folder:
-        render(performance, Path(folder) / "sound.wav", synthesizer, soundfont, terminal.progress)
+        render(performance, Path(folder) / "sound.wav", synthesizer, soundfont, progress_bar.progress)
         terminal.note(f"playing {performance.seconds:.0f} s; Ctrl-C stops")
         play(Path(folder) / "sound.wav")
     return 0

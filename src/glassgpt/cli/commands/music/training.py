@@ -6,7 +6,7 @@ import json as jsonlib
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from glassgpt.cli import terminal
+from glassgpt.cli import progress_bar, terminal
 from glassgpt.cli.commands.music.shared import (
     load_music,
 )
@@ -50,7 +50,7 @@ def prepare(
     else:
         index = prepare_midi(
             files, out, events=events, melody=melody, tempi=tempi, val_fraction=val_fraction, seed=seed,
-            workers=workers, force=force, progress=terminal.progress,
+            workers=workers, force=force, progress=progress_bar.progress,
         )  # fmt: skip
     skipped = index.get("skipped", [])
     if json:
@@ -79,7 +79,9 @@ def evaluate(
     from glassgpt.music.evaluate import evaluate, read_pieces
 
     gpt = load_music(model, device, "float32", 8)
-    found = evaluate(gpt.backend, list(read_pieces(data, split)), stride=stride, progress=terminal.progress)
+    found = evaluate(
+        gpt.backend, list(read_pieces(data, split)), stride=stride, progress=progress_bar.progress
+    )
     if json:
         print(jsonlib.dumps({"nll": found.nll, "events": found.events, "pieces": found.pieces,
                              "stride": found.stride, "split": split}))  # fmt: skip

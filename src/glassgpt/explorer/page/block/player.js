@@ -17,19 +17,29 @@ const QUICK_MS = 380; // one more of the same
 
 /** @type {Record<string, Stage>} in order */
 export const STAGES = {
-  read: { title: "Read the stream", formula: "LN(x) = (x − μ) / √(σ^2 + ε) · g + b", says: "The block takes the token’s vector x from the residual stream, brings it to mean 0 and variance 1, and then multiplies each number by a learned g and adds a learned b." },
-  qkv: { title: "Query, key, value", formula: "q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v", says: "Three matrices make three short vectors: q, what this token looks for; k, what it can be found by; v, what it passes on. Every token has made its own." },
-  dots: { title: "Dot products", formula: "s_j = q · k_j", says: "The query is multiplied with the key of every token, number by number, and summed. A large score is a good match." },
-  scale: { title: "Divide by the root of the width", formula: "s_j / √d_{head}", says: "Long vectors make large sums. Dividing by the root of their length keeps the scores moderate." },
+  read: { title: "Read the stream", formula: "LN(x) = (x − μ) / √(σ^2 + ε) · g + b", says: "The block takes the token’s vector x from the residual " +
+    "stream, brings it to mean 0 and variance 1, and then multiplies each number by a learned g and adds a learned b." },
+  qkv: { title: "Query, key, value", formula: "q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v",
+    says: "Three matrices make three short vectors: q, what this token looks for; k, what it can be found by; v, what it passes on. Every token has made its own." },
+  dots: { title: "Dot products", formula: "s_j = q · k_j", says: "The query is multiplied with the key of every token, number by number, and " +
+    "summed. A large score is a good match." },
+  scale: { title: "Divide by the root of the width", formula: "s_j / √d_{head}",
+    says: "Long vectors make large sums. Dividing by the root of their length keeps the scores moderate." },
   mask: { title: "The mask falls", formula: "j > i: −∞", says: "Later tokens are struck out: while writing they are not there yet." },
-  softmax: { title: "Softmax", formula: "a_j = e^{s_j} / Σ_i e^{s_i}", says: "The number e is raised to each score, and each result is divided by the sum of all: weights that sum to one." },
-  values: { title: "Values flow into z", formula: "z = Σ_j a_j v_j", says: "Each token’s value is multiplied by its weight, and all of them are added up: that is what this head found." },
-  merge: { title: "Heads merge", formula: "merged = [z_0, z_1, …]", says: "Every head has found something. The results are laid side by side, as wide as the stream again; this head’s part is bright." },
-  add: { title: "Back into the stream", formula: "x ← x + merged W_o + b_o", says: "One more matrix mixes them, and the sum is added to the stream: nothing is replaced." },
-  ln2: { title: "The MLP reads", formula: "LN(x)", says: "The second half of the block works on this token alone. It, too, begins with a LayerNorm." },
-  widen: { title: "Four times as wide", formula: "GELU( LN(x) W_{fc} + b_{fc} )", says: "A matrix widens the vector fourfold. GELU lets positive numbers through and nearly silences negative ones; each of these numbers is a neuron." },
-  narrow: { title: "And back", formula: "… W_{proj} + b_{proj}", says: "Every neuron that fires adds its own direction; together they have the old width again." },
-  out: { title: "Out of the block", formula: "x ← x + proj", says: "This, too, is added to the stream, which goes on to the next block." },
+  softmax: { title: "Softmax", formula: "a_j = e^{s_j} / Σ_i e^{s_i}",
+    says: "The number e is raised to each score, and each result is divided by the sum of all: weights that sum to one." },
+  values: { title: "Values flow into z", formula: "z = Σ_j a_j v_j",
+    says: "Each token’s value is multiplied by its weight, and all of them are added up: that is what this head found." },
+  merge: { title: "Heads merge", formula: "merged = [z_0, z_1, …]", says: "Every head has found something. The results are laid side by side, as " +
+    "wide as the stream again; this head’s part is bright." },
+  add: { title: "Back into the stream", formula: "x ← x + merged W_o + b_o",
+    says: "One more matrix mixes them, and the sum is added to the stream: nothing is replaced." },
+  ln2: { title: "The MLP reads", formula: "LN(x)", says: "The second half of the block works on this token alone. It also begins with a LayerNorm." },
+  widen: { title: "Four times as wide", formula: "GELU( LN(x) W_{fc} + b_{fc} )", says: "A matrix widens the vector fourfold. GELU lets positive " +
+    "numbers through and nearly silences negative ones; each of these numbers is a neuron." },
+  narrow: { title: "And back", formula: "… W_{proj} + b_{proj}",
+    says: "Every neuron that fires adds its own direction; together they have the old width again." },
+  out: { title: "Out of the block", formula: "x ← x + proj", says: "This is also added to the stream, which goes on to the next block." },
 };
 
 /** The lines of the table that each stage of attention fills. @type {Record<string, number>} */
@@ -53,7 +63,8 @@ export class Player {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
   #play = el("button", { class: "primary", title: "p", onclick: () => this.toggle() }, "Play");
   #slider = el("input", { type: "range", id: "play", min: 0, "aria-label": "Step of the block", oninput: () => this.go(Number(this.#slider.value)) });
-  #speed = el("select", { id: "speed", "aria-label": "Speed", onchange: () => store.set({ speed: Number(this.#speed.value) }) }, [0.5, 1, 2, 4].map((speed) => el("option", { value: speed }, `${speed} ×`)));
+  #speed = el("select", { id: "speed", "aria-label": "Speed", onchange: () => store.set({ speed: Number(this.#speed.value) }) },
+    [0.5, 1, 2, 4].map((speed) => el("option", { value: speed }, `${speed} ×`)));
   #all = el("button", { onclick: () => this.go(null) }, "Show all");
   #said = el("p", { class: "caption", role: "status" });
   element = el("div", { class: "player" },
@@ -145,7 +156,8 @@ export class Player {
     if (stage === "dots") return el("b", {}, `“${name}”: ${format(head["attn.scores"][key], 2)}`);
     if (stage === "mask") {
       const later = head["attn.masked"].filter((score) => score === null).length;
-      return el("b", {}, later === 0 ? "This is the last token: no column is struck out here. Choose an earlier token to see the mask fall." : `${later} ${later === 1 ? "column is" : "columns are"} struck out.`);
+      return el("b", {}, later === 0 ? "This is the last token: no column is struck out here. Choose an earlier token to see the mask fall."
+        : `${later} ${later === 1 ? "column is" : "columns are"} struck out.`);
     }
     if (stage === "values") return el("b", {}, `“${name}”: ${format(head["attn.weights"][key])} × v`);
     return "";

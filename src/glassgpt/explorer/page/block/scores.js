@@ -1,6 +1,6 @@
 // <glass-scores>: one query against every key. Columns are tokens; rows go from their keys to the weighted values.
 
-import { colour, diverging, el, format, percent, pixels, prepare, put, shade, short, svg, visible } from "../draw/draw.js";
+import { color, diverging, el, format, percent, pixels, prepare, put, shade, short, svg, visible } from "../draw/draw.js";
 import { hover } from "../state/hover.js";
 import { math } from "../draw/math.js";
 import { limitOf } from "../draw/vector.js";
@@ -12,7 +12,8 @@ const STRIP = 44;
 const MARGIN = 8;
 
 /**
- * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string, name: string, frame: import("./player.js").Frame | null}} ScoreData
+ * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string, name: string,
+   frame: import("./player.js").Frame | null}} ScoreData
  * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
  * @typedef {{formula: string, high: number, cell?: (shown: ScoreData, key: number) => Score}} Line
  */
@@ -31,7 +32,10 @@ const LINES = [
 /** Whether the player has come to this cell. @param {ScoreData} shown @param {number} line @param {number} key */
 const isReached = ({ frame }, line, key) => frame === null || line < frame.line || (line === frame.line && key <= frame.key);
 
-/** Whether it came there with this frame. @param {ScoreData} shown @param {number} line @param {number} key @param {number} before the last key of the frame before */
+/**
+ * Whether it came there with this frame.
+ * @param {ScoreData} shown @param {number} line @param {number} key @param {number} before the last key of the frame before
+ */
 const isFresh = ({ frame }, line, key, before) => frame !== null && line === frame.line && key <= frame.key && key > before;
 
 /** Whether the mask hides this key from the query. @param {ScoreData} shown @param {number} key */
@@ -147,7 +151,8 @@ export class GlassScores extends Drawn {
     for (let key = first; key <= last; key++) {
       const { text, fill, ink, dim } = isReached(shown, place, key) ? content(shown, key) : { text: "" };
       const fresh = isFresh(shown, place, key, before) ? ` fresh is-${shown.frame?.stage}` : "";
-      const cell = /** @type {HTMLElement} */ (line.children[key - first + 1] ?? line.appendChild(el("div", { role: "cell", style: { width: `${PITCH - 4}px` } })));
+      const cell = /** @type {HTMLElement} */ (line.children[key - first + 1]
+        ?? line.appendChild(el("div", { role: "cell", style: { width: `${PITCH - 4}px` } })));
       cell.className = `score${dim ? " dim" : ""}${key === shown.token ? " self" : ""}${fresh}`;
       cell.dataset.token = String(key);
       cell.style.left = `${GUTTER + key * PITCH}px`;
@@ -167,7 +172,8 @@ export class GlassScores extends Drawn {
     for (let key = first; key <= Math.min(last, frame.key); key++) {
       const from = GUTTER + (key + 0.5) * PITCH;
       const now = isFresh(shown, 6, key, this.#before?.stage === "values" ? this.#before.key : -1);
-      paths.push(svg("path", { class: now ? "fresh" : "", d: `M${from} 4 C${from} -12 ${GUTTER - 19} -14 ${GUTTER - 19} 4`, "stroke-width": 1 + 6 * weights[key], "stroke-opacity": (now ? 0.35 : 0.12) + 0.5 * weights[key] }));
+      paths.push(svg("path", { class: now ? "fresh" : "", d: `M${from} 4 C${from} -12 ${GUTTER - 19} -14 ${GUTTER - 19} 4`,
+        "stroke-width": 1 + 6 * weights[key], "stroke-opacity": (now ? 0.35 : 0.12) + 0.5 * weights[key] }));
     }
     this.#lines[6].append(svg("svg", { class: "flow", "aria-hidden": "true" }, paths));
   }
@@ -178,7 +184,7 @@ export class GlassScores extends Drawn {
   }
 
   /**
-   * Vectors side by side. A value is drawn with the colours of its weighted numbers; a frame keeps small ones in sight.
+   * Vectors side by side. A value is drawn with the colors of its weighted numbers; a frame keeps small ones in sight.
    * @param {HTMLCanvasElement} canvas @param {ScoreData} shown @param {number[][]} vectors @param {number} line @param {(key: number) => number} share
    */
   #strips(canvas, shown, vectors, line, share) {
@@ -189,7 +195,7 @@ export class GlassScores extends Drawn {
     // The root lets small weights be seen, as in the patterns.
     const limits = seen.map((_, i) => limit / (Math.sqrt(share(first + i)) || 1e-9));
     const image = pixels(count, long, (i) => diverging(seen[i % count][Math.floor(i / count)], limits[i % count]).rgb);
-    context.strokeStyle = colour("line-strong");
+    context.strokeStyle = color("line-strong");
     for (let i = 0; i < count; i++) {
       if (!isReached(shown, line, first + i)) continue;
       context.globalAlpha = isHidden(shown, first + i) ? 0.25 : 1;
@@ -207,7 +213,8 @@ export class GlassScores extends Drawn {
     this.#key = key;
     this.#highlight.style.left = `${GUTTER + key * PITCH - 2}px`;
     this.#highlight.style.width = `${PITCH}px`;
-    const fate = isHidden(shown, key) ? "it is a later token, so the mask sets it to −∞ and its weight to 0" : `after the softmax its weight is ${percent(weights[key])}`;
+    const fate = isHidden(shown, key) ? "it is a later token, so the mask sets it to −∞ and its weight to 0"
+      : `after the softmax its weight is ${percent(weights[key])}`;
     put(
       this.#readout,
       el("b", {}, visible(tokens[token].text)),
@@ -227,12 +234,12 @@ export function sumSoFar({ frame, z, weights, head }) {
   return z.map((_, i) => weights.slice(0, last + 1).reduce((sum, weight, key) => sum + weight * head["attn.v"][key][i], 0));
 }
 
-/** A vector upright in a frame, one number below the other, beside the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
+/** A vector upright in a frame, one number below the other, next to the rows it belongs to. @param {HTMLCanvasElement} canvas @param {number[]} vector */
 function upright(canvas, vector) {
   const context = prepare(canvas, 22, STRIP);
   const limit = limitOf(vector);
   context.drawImage(pixels(1, vector.length, (i) => diverging(vector[i], limit).rgb), 0, 0, 22, STRIP);
-  context.strokeStyle = colour("line-strong");
+  context.strokeStyle = color("line-strong");
   context.strokeRect(0.5, 0.5, 21, STRIP - 1);
 }
 

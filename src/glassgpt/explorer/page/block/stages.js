@@ -1,17 +1,20 @@
 // <glass-stages>: the scores of one head for all pairs of tokens, in three stages: dot products, scaled and masked, softmax.
 
-import { colour, diverging, el, format, percent, pixels, prepare, put, ramp, shades, short, visible } from "../draw/draw.js";
+import { color, diverging, el, format, percent, pixels, prepare, put, ramp, shades, short, visible } from "../draw/draw.js";
 import { hover, hovered } from "../state/hover.js";
 import { math } from "../draw/math.js";
 import { GlassVector, limitOf } from "../draw/vector.js";
 import { Drawn } from "../view.js";
 
-/** @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][], tokens: Token[], token: number, mask: boolean, scale: string, name: string}} Stages */
+/**
+ * @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][],
+ *   tokens: Token[], token: number, mask: boolean, scale: string, name: string}} Stages
+ */
 
 const TITLES = ["q · k", "÷ √d, mask", "softmax"];
 const NAME = 58; // room for the names of rows
 const TOP = 48; // and of columns
-const PHONE = 400; // below this width the matrices stand one below the other
+const PHONE = 400; // below this width the matrices are one below the other
 
 /** The rows of a matrix. @param {Floats} array @returns {number[][]} */
 export function rowsOf({ shape: [rows, columns], data }) {
@@ -43,7 +46,7 @@ export class GlassStages extends Drawn {
     this.box.className = "stages";
     this.box.setAttribute("aria-label", "The scores of all pairs of tokens; arrow keys move between cells");
     this.box.append(...this.#canvases.map((canvas, i) => el("figure", {}, this.#titles[i], canvas)));
-    const keys = el("div", { class: "colour-keys" }, ramp("below 0", "diverging", "above 0"), ramp("0%", "attention", "100%"));
+    const keys = el("div", { class: "color-keys" }, ramp("below 0", "diverging", "above 0"), ramp("0%", "attention", "100%"));
     this.append(this.box, keys, this.#readout, el("div", { class: "three" }, this.#strips));
     this.#canvases.forEach((canvas) => canvas.addEventListener("mousemove", (event) => this.#point(canvas, event)));
     this.box.addEventListener("keydown", (event) => {
@@ -65,7 +68,7 @@ export class GlassStages extends Drawn {
     const subject = `${tokens.map(({ id }) => id).join()} ${token} ${shown.name}`;
     if (subject !== this.#subject) this.#at = [token, weights[token].indexOf(Math.max(...weights[token]))];
     this.#subject = subject;
-    this.#describe(this.#at[0], this.#at[1]); // draws, too
+    this.#describe(this.#at[0], this.#at[1]); // and draws
   }
 
   draw() {
@@ -73,7 +76,7 @@ export class GlassStages extends Drawn {
     if (!shown || !this.width) return;
     const count = shown.tokens.length;
     const stacked = this.width < PHONE;
-    // Side by side, the names of rows stand beside the first of the three only.
+    // Side by side, the names of rows are next to the first of the three only.
     const cell = Math.max(1, Math.min(stacked ? 18 : 22, stacked ? (this.width - NAME - 4) / count : (this.width - NAME - 3 * 14) / (3 * count)));
     const named = cell >= 9;
     const size = count * cell;
@@ -81,12 +84,12 @@ export class GlassStages extends Drawn {
     const { top } = this.#geometry;
     const [limit, scaledLimit] = [limitOf(shown.scores.flat()), limitOf(shown.scaled.flat())];
     const masked = (/** @type {number} */ i) => shown.mask && i % count > Math.floor(i / count);
-    const colours = shades("attention");
+    const colors = shades("attention");
     /** @type {((i: number) => import("../draw/draw.js").Rgb | null)[]} */
     const paints = [
       (i) => diverging(shown.scores[Math.floor(i / count)][i % count], limit).rgb,
       (i) => (masked(i) ? null : diverging(shown.scaled[Math.floor(i / count)][i % count], scaledLimit).rgb),
-      (i) => (masked(i) ? null : colours[Math.round(255 * Math.sqrt(shown.weights[Math.floor(i / count)][i % count]))].rgb),
+      (i) => (masked(i) ? null : colors[Math.round(255 * Math.sqrt(shown.weights[Math.floor(i / count)][i % count]))].rgb),
     ];
     this.#canvases.forEach((canvas, stage) => {
       const start = this.#left(stage);
@@ -101,12 +104,15 @@ export class GlassStages extends Drawn {
     return stage === 0 || this.#geometry.stacked ? this.#geometry.left : 2;
   }
 
-  /** Names, the mask's steps, the cursor's row, and the cell that is read. @param {CanvasRenderingContext2D} context @param {Stages} shown @param {number} stage */
+  /**
+   * Names, the mask's steps, the cursor's row, and the cell that is read.
+   * @param {CanvasRenderingContext2D} context @param {Stages} shown @param {number} stage
+   */
   #decorate(context, { tokens, token, mask }, stage) {
     const { cell, size, top, stacked } = this.#geometry;
     const left = this.#left(stage);
     const count = tokens.length;
-    context.strokeStyle = colour("line-strong");
+    context.strokeStyle = color("line-strong");
     context.strokeRect(left - 0.5, top - 0.5, size + 1, size + 1);
     if (mask && stage > 0) {
       context.beginPath();
@@ -120,7 +126,7 @@ export class GlassStages extends Drawn {
     if (cell >= 9) {
       context.font = "11px system-ui, sans-serif";
       tokens.forEach(({ text }, place) => {
-        context.fillStyle = colour(place === token || place === lit ? "accent" : "soft");
+        context.fillStyle = color(place === token || place === lit ? "accent" : "soft");
         context.textAlign = "right";
         if (stage === 0 || stacked) context.fillText(short(text, 8), left - 4, top + (place + 0.5) * cell + 4);
         context.save();
@@ -131,7 +137,7 @@ export class GlassStages extends Drawn {
         context.restore();
       });
     }
-    context.strokeStyle = colour("accent");
+    context.strokeStyle = color("accent");
     if (lit !== null && lit < count) {
       context.lineWidth = 1;
       context.strokeRect(left + lit * cell, top, cell, size);
@@ -166,7 +172,8 @@ export class GlassStages extends Drawn {
     this.#strips[1].show(`k of “${visible(tokens[j].text)}”`, k[j]);
     this.#strips[2].show("q × k", products);
     const fate = mask && j > i ? "the mask strikes it out: weight 0" : `softmax: ${percent(weights[i][j])}`;
-    put(this.#readout, el("b", {}, visible(tokens[i].text)), " → ", el("b", {}, visible(tokens[j].text)), `: the ${q[i].length} products sum to ${format(scores[i][j])}; ÷ ${scale} = ${format(scaled[i][j])}; ${fate}.`);
+    put(this.#readout, el("b", {}, visible(tokens[i].text)), " → ", el("b", {}, visible(tokens[j].text)),
+      `: the ${q[i].length} products sum to ${format(scores[i][j])}; ÷ ${scale} = ${format(scaled[i][j])}; ${fate}.`);
     this.draw();
   }
 }

@@ -37,7 +37,7 @@ export class Arcs {
     onHover(() => this.draw());
   }
 
-  /** The chips may stand elsewhere. */
+  /** The chips may have moved. */
   moved() {
     this.#places = [];
     this.#drawn = "";
@@ -79,13 +79,16 @@ export class Arcs {
     const found = wordsAttended(trace, weights, 3);
     const name = (/** @type {string} */ text) => eventLabel(text) ?? visible(text).replace(/^␣/, "");
     const from = name(trace.tokens[token].text);
-    put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) => [i ? ", " : "", el("b", {}, name(text)), ` ${wholePercent(share)}`])]);
-    this.picture.setAttribute("aria-label", found.length > 0 ? `Arcs from “${from}” to what it attends to: ${found.map(({ text, share }) => `“${name(text)}” ${wholePercent(share)}`).join(", ")}` : "No arcs");
+    put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) =>
+      [i ? ", " : "", el("b", {}, name(text)), ` ${wholePercent(share)}`])]);
+    const attended = found.map(({ text, share }) => `“${name(text)}” ${wholePercent(share)}`).join(", ");
+    this.picture.setAttribute("aria-label", attended ? `Arcs from “${from}” to what it attends to: ${attended}` : "No arcs");
   }
 
-  /** Where the chips stand; reading it lays out the page, so it is done once for each text and size. */
+  /** Where the chips are; reading it lays out the page, so it is done once for each text and size. */
   #measure() {
-    if (this.#places.length === 0) this.#places = this.#chips().map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({ x: offsetLeft + offsetWidth / 2, top: offsetTop, bottom: offsetTop + offsetHeight }));
+    if (this.#places.length === 0) this.#places = this.#chips().map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) =>
+      ({ x: offsetLeft + offsetWidth / 2, top: offsetTop, bottom: offsetTop + offsetHeight }));
     return this.#places;
   }
 
@@ -98,11 +101,13 @@ export class Arcs {
     const [width, height] = [Math.max(...places.map(({ x }) => x)) + 60, Math.max(...places.map(({ bottom }) => bottom))];
     for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) this.picture.setAttribute(name, String(value));
     const room = Math.min(...places.map(({ top }) => top)); // above the first line
-    const strongest = weights.map((weight, key) => ({ weight, key })).filter(({ weight, key }) => weight >= LEAST && places[key]).sort((a, b) => b.weight - a.weight).slice(0, MOST).reverse();
+    const strongest = weights.map((weight, key) => ({ weight, key })).filter(({ weight, key }) => weight >= LEAST && places[key]).sort((a, b) =>
+      b.weight - a.weight).slice(0, MOST).reverse();
     const farthest = Math.max(1, ...strongest.filter(({ key }) => places[key]?.top === from.top).map(({ key }) => Math.abs(places[key].x - from.x)));
     const paths = strongest.map(({ weight, key }) => {
       const self = key === token;
-      return svg("path", { d: curve(from, places[key], self, room, farthest), "data-token": key, "stroke-width": 1 + (self ? 2 : 5) * weight, "stroke-opacity": 0.22 + 0.78 * weight });
+      return svg("path", { d: curve(from, places[key], self, room, farthest), "data-token": key, "stroke-width": 1 + (self ? 2 : 5) * weight,
+        "stroke-opacity": 0.22 + 0.78 * weight });
     });
     put(this.picture, paths, labels(strongest.filter(({ key }) => key !== token).reverse(), places, from));
   }

@@ -40,7 +40,10 @@ export function wordsAttended(trace, weights, most) {
     .filter(({ share }) => share >= 0.01);
 }
 
-/** Tokens as a reader writes them: an event by its name, and a word whole, since its tokens may be parts of letters. @param {Trace} trace @param {number} first @param {number} [last] */
+/**
+ * Tokens as a reader writes them: an event by its name, and a word whole, since its tokens may be parts of letters.
+ * @param {Trace} trace @param {number} first @param {number} [last]
+ */
 export function wordAt(trace, first, last = first) {
   const whole = trace.words.find((word) => word.first === first && word.last === last)?.text;
   const tokens = trace.tokens.slice(first, last + 1).map(({ text }) => eventName(text) ?? text);

@@ -1,4 +1,4 @@
-// Helpers for elements, colours and number formats. Text enters the page only as text nodes.
+// Helpers for elements, colors and number formats. Text enters the page only as text nodes.
 
 import { eventLabel, eventName } from "../music/music-events.js";
 
@@ -59,27 +59,27 @@ export function exchange(box, ...children) {
   if (at >= 0) box.querySelectorAll("button")[at]?.focus();
 }
 
-/** A colour scale with a label at either end. @param {string} from @param {string} kind @param {string} to */
+/** A color scale with a label at either end. @param {string} from @param {string} kind @param {string} to */
 export function ramp(from, kind, to) {
   return el("div", { class: "shades" }, from, el("span", { class: `ramp ${kind}`, "aria-hidden": "true" }), to);
 }
 
-/** @type {Map<string, string>} the colours of the theme that were asked for: reading one makes the browser compute all styles */
-const colours = new Map();
+/** @type {Map<string, string>} the colors of the theme that were asked for: reading one makes the browser compute all styles */
+const colors = new Map();
 
-/** A colour of the current theme. @param {string} name such as "ink" */
-export function colour(name) {
-  const known = colours.get(name);
+/** A color of the current theme. @param {string} name such as "ink" */
+export function color(name) {
+  const known = colors.get(name);
   if (known !== undefined) return known;
   const found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  if (found) colours.set(name, found);
+  if (found) colors.set(name, found);
   return found;
 }
 
 /** @typedef {[number, number, number]} Rgb */
-/** @typedef {{fill: string, ink: string, rgb: Rgb}} Shade a colour, and what to write on it with */
+/** @typedef {{fill: string, ink: string, rgb: Rgb}} Shade a color, and what to write on it with */
 
-/** Each scale is three colours of style.css: nothing, some, much; or below, at and above zero. */
+/** Each scale is three colors of style.css: nothing, some, much; or below, at and above zero. */
 const SCALES = {
   probability: ["p-0", "p-1", "p-2"],
   loss: ["s-0", "s-1", "s-2"],
@@ -91,8 +91,8 @@ const SCALES = {
 const tables = new Map();
 
 /** Clear the cache when the theme changes. */
-export function resetColours() {
-  colours.clear();
+export function resetColors() {
+  colors.clear();
   tables.clear();
 }
 
@@ -100,7 +100,7 @@ export function resetColours() {
 export function shades(name) {
   const known = tables.get(name);
   if (known) return known;
-  const stops = SCALES[name].map((stop) => parseInt(colour(stop).slice(1), 16)).map((hex) => [hex >> 16, (hex >> 8) & 255, hex & 255]);
+  const stops = SCALES[name].map((stop) => parseInt(color(stop).slice(1), 16)).map((hex) => [hex >> 16, (hex >> 8) & 255, hex & 255]);
   const made = Array.from({ length: 256 }, (_, i) => {
     const [a, b] = i < 128 ? stops : stops.slice(1);
     const share = i < 128 ? i / 127.5 : i / 127.5 - 1;
@@ -111,23 +111,23 @@ export function shades(name) {
   return made;
 }
 
-/** Black or white: at this luminance both have a contrast of 4.58 to the colour, elsewhere the chosen one has more. @param {...number} parts */
+/** Black or white: at this luminance both have a contrast of 4.58 to the color, elsewhere the chosen one has more. @param {...number} parts */
 function inkOn(...parts) {
   const [r, g, b] = parts.map((part) => (part / 255 <= 0.04045 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** The colour of a value from 0 to 1. @param {"probability" | "loss" | "attention"} name @param {number} value */
+/** The color of a value from 0 to 1. @param {"probability" | "loss" | "attention"} name @param {number} value */
 export function shade(name, value) {
   return shades(name)[Math.round(255 * Math.max(0, Math.min(1, value || 0)))];
 }
 
-/** The colour of a number between -limit and limit. @param {number} value @param {number} limit */
+/** The color of a number between -limit and limit. @param {number} value @param {number} limit */
 export function diverging(value, limit) {
   return shades("diverging")[Math.round(127.5 * (1 + Math.max(-1, Math.min(1, value / limit || 0))))];
 }
 
-/** The colours of a model's parts in the tally and the tour, by how the names of their matrices begin. @type {Record<string, () => Shade>} */
+/** The colors of a model's parts in the tally and the tour, by how the names of their matrices begin. @type {Record<string, () => Shade>} */
 export const PARTS = {
   wte: () => shade("probability", 0.55),
   wpe: () => shade("loss", 0.5),
@@ -138,12 +138,12 @@ export const PARTS = {
 
 /**
  * A canvas with one pixel per value, to be drawn at any size.
- * @param {number} columns @param {number} rows @param {(i: number) => Rgb | null} colourOf
+ * @param {number} columns @param {number} rows @param {(i: number) => Rgb | null} colorOf
  */
-export function pixels(columns, rows, colourOf) {
+export function pixels(columns, rows, colorOf) {
   const image = new ImageData(columns, rows);
   for (let i = 0; i < columns * rows; i++) {
-    const found = colourOf(i);
+    const found = colorOf(i);
     if (!found) continue;
     [image.data[4 * i], image.data[4 * i + 1], image.data[4 * i + 2]] = found;
     image.data[4 * i + 3] = 255;

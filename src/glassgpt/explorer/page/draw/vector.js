@@ -1,10 +1,10 @@
-// <glass-vector>: a vector as a strip of colours; the pointer or the arrow keys read single values.
+// <glass-vector>: a vector as a strip of colors; the pointer or the arrow keys read single values.
 
 import { diverging, el, format, pixels, prepare, put } from "./draw.js";
 import { math } from "./math.js";
 import { Drawn } from "../view.js";
 
-/** The quantile of the magnitudes with full colour: one outlier must not pale the rest. */
+/** The quantile of the magnitudes with full color: one outlier must not pale the rest. */
 const FULL = 0.99;
 
 /** A number that nearly all of the values stay below in size. @param {ArrayLike<number>} values */

@@ -26,7 +26,8 @@ class GlassEdits extends GlassView {
     const { edits } = store.get();
     this.hidden = edits.length === 0;
     if (this.hidden) return;
-    const chips = edits.map((edit) => el("button", { class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) }, `${describe(edit)} ×`));
+    const chips = edits.map((edit) => el("button", { class: "edit", "aria-label": `remove: ${describe(edit)}`, onclick: () => toggleEdit(edit) },
+      `${describe(edit)} ×`));
     if (edits.length > 1) chips.push(el("button", { class: "edit", onclick: () => store.set({ edits: [] }) }, "remove all"));
     // Until the new effect is there, the old one stays, and is seen to be old: nothing jumps.
     const was = store.intervention !== null && !effectNow();
@@ -46,7 +47,8 @@ function effect() {
     el("li", { class: after > before ? "up" : "down" }, el("b", {}, visible(text)), ` ${percent(before)} → ${percent(after)}`),
   );
   return [
-    el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next-token distribution changes by ", el("b", {}, `${format(found.kl, 4)} nats`), " (", term("KL divergence"), "). Largest changes:"),
+    el("p", { class: "small" }, "After ", el("b", {}, visible(store.trace.tokens[token].text)), ", the next-token distribution changes by ",
+      el("b", {}, `${format(found.kl, 4)} nats`), " (", term("KL divergence"), "). Largest changes:"),
     el("ul", {}, changes),
   ];
 }

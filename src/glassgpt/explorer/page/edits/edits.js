@@ -35,7 +35,8 @@ export function patchHead({ layer, head }) {
 /** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
-  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
+  return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline
+    ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** A token's text, if the vocabulary is loaded. @param {number} id */
@@ -49,7 +50,8 @@ export function describe(edit) {
   if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
   if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
-  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "toward"} “${tokenText(edit.token ?? 0)}” by ${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
+  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "toward"} “${tokenText(edit.token ?? 0)}” by ` +
+    `${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
   const block = edit.step?.split(".")[1];
   return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
 }
@@ -64,7 +66,10 @@ function resolveSources() {
   return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
 }
 
-/** The run with edits: what was asked for, and the columns that are known of its lens. @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens | null} | null} */
+/**
+ * The run with edits: what was asked for, and the columns that are known of its lens.
+ * @type {{key: string, body: {id: string, edits: Edit[]}, lens: SparseLens | null} | null}
+ */
 let run = null;
 /** The columns that the tower shows. @type {[number, number]} */
 let columns = [0, 0];
@@ -112,7 +117,7 @@ export function showColumns(first, last) {
   if (lensNow()) void scrolled();
 }
 
-/** Load what has come into sight, and some columns beside it. */
+/** Load what has come into sight, and some columns next to it. */
 async function scrolled() {
   const before = lensNow();
   try {
@@ -143,7 +148,8 @@ async function loadColumns(margin = 0) {
     const { lens } = await api.post("/intervene", { ...current.body, first, last, only: "lens" }, { slot: "intervene-lens", together: true });
     if (run !== current) return;
     const merge = (/** @type {"ids" | "texts" | "p"} */ name) =>
-      lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])], Object.fromEntries(row.map((value, i) => [first + i, value]))));
+      lens[name].map((/** @type {any[]} */ row, /** @type {number} */ layer) => Object.assign([...(current.lens?.[name][layer] ?? [])],
+        Object.fromEntries(row.map((value, i) => [first + i, value]))));
     current.lens = { ids: merge("ids"), texts: merge("texts"), p: merge("p") };
   } catch (error) {
     if (!isAbort(error)) throw error;

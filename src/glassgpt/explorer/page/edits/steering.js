@@ -15,12 +15,16 @@ export class Steering {
   #says = el("p", { class: "small", role: "status" });
   /** @type {string[]} the text of every token */ words = [];
   element = el("section", {}, el("h3", {}, "Steer it"),
-    el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: toward one word and away from another. The effect is shown above, and in the tower."),
+    el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: toward one word and away from " +
+      "another. The effect is shown above, and in the tower."),
     el("div", { class: "acts" }, el("label", { for: "towards" }, "toward"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
     el("div", { class: "acts" }, el("label", { for: "strength" }, "strength"), this.#strength, this.#strengthSays),
     this.#says);
 
-  /** The tokens of a word: one, with a space before it if there is such a token; else those it is made of. @param {string} word @returns {Promise<Direction>} */
+  /**
+   * The tokens of a word: one, with a space before it if there is such a token; else those it is made of.
+   * @param {string} word @returns {Promise<Direction>}
+   */
   async #find(word) {
     for (const whole of [` ${word}`, word]) {
       const found = this.words.indexOf(whole);
@@ -38,8 +42,10 @@ export class Steering {
       const fields = /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]]).filter(([input]) => input.value.trim() !== "");
       const found = await Promise.all(fields.map(async ([input, sign]) => ({ sign, ...(await this.#find(input.value.trim())) })));
       // Of a word of several tokens each has its share: together they are the mean of their directions.
-      const made = strength === 0 ? [] : found.flatMap(({ sign, ids }) => ids.map((token) => /** @type {Edit} */ ({ kind: "steer_token", layer, token, strength: Number(((sign * strength) / ids.length).toFixed(3)) })));
-      put(this.#says, found.filter(({ ids }) => ids.length > 1).map(({ word, ids }) => `“${word}” is ${ids.length} tokens here, ${ids.map((id) => `“${visible(this.words[id] ?? "")}”`).join(" and ")}: the mean of their directions is added. `));
+      const made = strength === 0 ? [] : found.flatMap(({ sign, ids }) =>
+        ids.map((token) => /** @type {Edit} */ ({ kind: "steer_token", layer, token, strength: Number(((sign * strength) / ids.length).toFixed(3)) })));
+      put(this.#says, found.filter(({ ids }) => ids.length > 1).map(({ word, ids }) => `“${word}” is ${ids.length} tokens here, ` +
+        `${ids.map((id) => `“${visible(this.words[id] ?? "")}”`).join(" and ")}: the mean of their directions is added. `));
       store.set({ edits: [...store.get().edits.filter((edit) => edit.kind !== "steer_token"), ...made] });
     } catch (error) {
       if (!isAbort(error)) put(this.#says, messageOf(error));

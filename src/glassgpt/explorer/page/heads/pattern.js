@@ -1,16 +1,16 @@
 // A head's attention pattern, small or large, as a matrix or as lines.
 
-import { colour, el, pixels, prepare, put, shades, short, visible } from "../draw/draw.js";
+import { color, el, pixels, prepare, put, shades, short, visible } from "../draw/draw.js";
 import { hover, hovered } from "../state/hover.js";
 import { store } from "../state/store.js";
 import { Drawn } from "../view.js";
 
 /**
- * `others` are drawn over it, each in a colour.
+ * `others` are drawn over it, each in a color.
  * @typedef {{weights: Uint8Array, tokens: Token[], token: number, others?: {weights: Uint8Array, paint: string}[], paint?: string}} Pattern
  */
 
-/** The colours of heads that are drawn together. */
+/** The colors of heads that are drawn together. */
 export const PAINTS = ["a-2", "d-plus", "d-minus", "accent", "s-2"];
 
 /** A pattern without its first column: what is left of each row, scaled up to one. @param {Uint8Array} weights @param {number} count */
@@ -29,8 +29,8 @@ const wholePercent = (weight) => (weight === 0 ? "less than 1%" : weight === 255
 
 /** The matrix, a pixel for each pair; the square root lets small weights be seen. @param {Uint8Array} weights (T, T) @param {number} count */
 function matrix(weights, count) {
-  const colours = shades("attention");
-  return pixels(count, count, (i) => (i % count <= i / count ? colours[Math.round(Math.sqrt(255 * weights[i]))].rgb : null));
+  const colors = shades("attention");
+  return pixels(count, count, (i) => (i % count <= i / count ? colors[Math.round(Math.sqrt(255 * weights[i]))].rgb : null));
 }
 
 /**
@@ -98,7 +98,7 @@ export class GlassPattern extends Drawn {
     this.#geometry = { left, top, cell };
     const context = prepare(this.#canvas, left + count * cell + 32, top + count * cell + 4);
     context.drawImage(matrix(weights, count), left, top, count * cell, count * cell);
-    context.strokeStyle = colour("accent");
+    context.strokeStyle = color("accent");
     const lit = hovered();
     if (lit !== null && lit < count) {
       context.lineWidth = 1;
@@ -110,7 +110,7 @@ export class GlassPattern extends Drawn {
     context.font = "11px system-ui, sans-serif";
     const every = named ? 1 : Math.ceil(12 / cell);
     for (let place = 0; place < count; place += every) {
-      context.fillStyle = colour(place === token || place === lit ? "accent" : "soft");
+      context.fillStyle = color(place === token || place === lit ? "accent" : "soft");
       context.textAlign = "right";
       context.fillText(short(tokens[place].text, 10), left - 5, top + (place + 0.5) * cell + 4);
       if (!named) continue;
@@ -135,7 +135,7 @@ export class GlassPattern extends Drawn {
     const y = (place) => top + (place + 0.5) * cell;
     const lit = hovered();
     for (const one of [{ weights, paint }, ...others]) {
-      context.strokeStyle = colour(one.paint);
+      context.strokeStyle = color(one.paint);
       eachWeight(one.weights, count, this.#least, (query, key, share) => {
         const strong = query === token || query === lit || key === lit;
         context.globalAlpha = strong ? 0.25 + 0.75 * share : 0.28 * share;
@@ -148,17 +148,17 @@ export class GlassPattern extends Drawn {
     }
     context.globalAlpha = 1;
     context.font = "11px system-ui, sans-serif";
-    context.fillStyle = colour("soft");
+    context.fillStyle = color("soft");
     context.textAlign = "right";
     context.fillText("this token", left - 6, 11);
     context.textAlign = "left";
     context.fillText("attends to", right + 6, 11);
     context.font = "12px system-ui, sans-serif";
     tokens.forEach(({ text }, place) => {
-      context.fillStyle = colour(place === token || place === lit ? "accent" : "ink");
+      context.fillStyle = color(place === token || place === lit ? "accent" : "ink");
       context.textAlign = "right";
       context.fillText(short(text, 12), left - 6, y(place) + 4);
-      context.fillStyle = colour("ink");
+      context.fillStyle = color("ink");
       context.textAlign = "left";
       context.fillText(short(text, 12), right + 6, y(place) + 4);
     });

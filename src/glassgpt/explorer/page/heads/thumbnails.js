@@ -1,7 +1,7 @@
 // The small pictures of all heads, drawn on one canvas behind their buttons: a canvas for each head would be an image
 // for each to make, copy and compose.
 
-import { colour, el, shades } from "../draw/draw.js";
+import { color, el, shades } from "../draw/draw.js";
 import { eachWeight } from "./pattern.js";
 import { afterRender } from "../view.js";
 
@@ -19,7 +19,7 @@ export class Thumbnails {
     this.#grid = grid;
   }
 
-  /** The squares may have moved, or the colours changed: all is drawn anew. */
+  /** The squares may have moved, or the colors changed: all is drawn anew. */
   reset() {
     this.#squares = this.#image = null;
   }
@@ -38,7 +38,10 @@ export class Thumbnails {
     const ratio = globalThis.devicePixelRatio || 1;
     const squares = /** @type {NodeListOf<HTMLElement>} */ (this.#grid.querySelectorAll(".thumb"));
     // All is read before the canvas changes: then the browser lays out no more than once.
-    const found = Array.from(squares, (thumb) => /** @type {[string, Square]} */ ([`${thumb.dataset.layer}.${thumb.dataset.head}`, { left: Math.round((thumb.offsetLeft + 2) * ratio), top: Math.round((thumb.offsetTop + 2) * ratio), size: Math.round((thumb.offsetWidth - 4) * ratio) }]));
+    const found = Array.from(squares, (thumb) =>
+      /** @type {[string, Square]} */ ([`${thumb.dataset.layer}.${thumb.dataset.head}`,
+      { left: Math.round((thumb.offsetLeft + 2) * ratio), top: Math.round((thumb.offsetTop + 2) * ratio),
+      size: Math.round((thumb.offsetWidth - 4) * ratio) }]));
     const { clientWidth: width, clientHeight: height } = this.#grid;
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
     [this.canvas.style.width, this.canvas.style.height] = [`${width}px`, `${height}px`];
@@ -64,7 +67,7 @@ export class Thumbnails {
   #lines({ left, top, size }, weights, count) {
     const context = this.#context;
     context.clearRect(left, top, size, size);
-    context.strokeStyle = colour("a-2");
+    context.strokeStyle = color("a-2");
     eachWeight(weights, count, 0.08, (query, key, share) => {
       context.globalAlpha = share * 0.8;
       context.beginPath();
@@ -76,16 +79,20 @@ export class Thumbnails {
   }
 }
 
-/** The weights of all pairs in a square; where it has fewer pixels than pairs, a pixel is the mean of its own. @param {ImageData} image @param {Square} square @param {Uint8Array} weights @param {number} count */
+/**
+ * The weights of all pairs in a square; where it has fewer pixels than pairs, a pixel is the mean of its own.
+ * @param {ImageData} image @param {Square} square @param {Uint8Array} weights @param {number} count
+ */
 export function drawMatrix(image, { left, top, size }, weights, count) {
   const pixels = new Uint32Array(image.data.buffer);
-  const colours = palette();
+  const colors = palette();
   const at = (/** @type {number} */ row, /** @type {number} */ column) => (top + row) * image.width + left + column;
   if (count <= size) {
     const source = Array.from({ length: size }, (_, i) => Math.floor((i * count) / size));
     for (let row = 0; row < size; row++) {
       const query = source[row];
-      for (let column = 0; column < size; column++) pixels[at(row, column)] = source[column] <= query ? colours[LEVEL[weights[query * count + source[column]]]] : 0;
+      for (let column = 0; column < size; column++) pixels[at(row, column)] = source[column] <= query
+        ? colors[LEVEL[weights[query * count + source[column]]]] : 0;
     }
     return;
   }
@@ -97,7 +104,7 @@ export function drawMatrix(image, { left, top, size }, weights, count) {
       counts[target[key]]++;
     }
     if (target[query + 1] === target[query]) continue;
-    for (let column = 0; column < size; column++) pixels[at(target[query], column)] = counts[column] ? colours[Math.round(sums[column] / counts[column])] : 0;
+    for (let column = 0; column < size; column++) pixels[at(target[query], column)] = counts[column] ? colors[Math.round(sums[column] / counts[column])] : 0;
     sums.fill(0);
     counts.fill(0);
   }
@@ -109,4 +116,16 @@ const LEVEL = Uint8Array.from({ length: 256 }, (_, weight) => Math.round(Math.sq
 /** The shades as an image stores them: red in the lowest byte. */
 function palette() {
   return Uint32Array.from(shades("attention"), ({ rgb: [red, green, blue] }) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
+}
+
+/** The button of a head, over its picture. @param {number} layer @param {number} head @param {boolean} main of the text, not of the second one */
+export function thumbOf(layer, head, main) {
+  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1,
+    title: `Head ${layer}.${head}` });
+}
+
+/** @param {Event} event @returns {{layer: number, head: number} | null} the head an event happened on */
+export function placeOf({ target }) {
+  const thumb = target instanceof Element ? target.closest(".thumb") : null;
+  return thumb instanceof HTMLElement ? { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) } : null;
 }

@@ -1,16 +1,16 @@
 // The whole way in one picture, with the numbers of the text on show: text, tokens, vectors, blocks, logits, probabilities.
 
-import { brief, colour, diverging, format, shade, short, svg } from "../draw/draw.js";
+import { brief, color, diverging, format, shade, short, svg } from "../draw/draw.js";
 import { count, figure, label } from "../panel.js";
 
 const SHOWN = 5; // tokens, and candidates
 const [WIDTH, HEIGHT] = [600, 330];
 
 /** @param {number} x @param {number} y @param {string | number} words @param {Record<string, unknown>} [more] */
-const text = (x, y, words, more = {}) => label(x, y, words, { "font-size": 11, fill: colour("ink"), "text-anchor": "middle", ...more });
+const text = (x, y, words, more = {}) => label(x, y, words, { "font-size": 11, fill: color("ink"), "text-anchor": "middle", ...more });
 
 /** @param {string} d */
-const arrow = (d) => svg("path", { d, fill: "none", stroke: colour("soft"), "stroke-width": 1.2 });
+const arrow = (d) => svg("path", { d, fill: "none", stroke: color("soft"), "stroke-width": 1.2 });
 
 /** @param {TourFacts} facts */
 export function flow({ trace, config, embedding, next }) {
@@ -31,9 +31,11 @@ export function flow({ trace, config, embedding, next }) {
       ...rows.map((row, up) => {
         const [p, guess] = [trace.lens.p[row][first + i], trace.lens.texts[row][first + i]];
         const paint = shade("probability", p);
-        return svg("g", {}, svg("rect", { x: at(i) - 29, y: 208 - up * 34, width: 58, height: 22, rx: 4, fill: paint.fill, stroke: colour(here ? "accent" : "line-strong") }), text(at(i), 223 - up * 34, short(guess, 8), { fill: paint.ink }));
+        return svg("g", {}, svg("rect", { x: at(i) - 29, y: 208 - up * 34, width: 58, height: 22, rx: 4, fill: paint.fill,
+          stroke: color(here ? "accent" : "line-strong") }), text(at(i), 223 - up * 34, short(guess, 8), { fill: paint.ink }));
       }),
-      ...(here ? embedding.embedding.slice(0, 8) : Array.from({ length: 8 }, () => 0)).map((value, n) => svg("rect", { x: at(i) - 28 + n * 7, y: 246, width: 6, height: 16, fill: diverging(value, most).fill, stroke: colour("line") })),
+      ...(here ? embedding.embedding.slice(0, 8) : Array.from({ length: 8 }, () => 0)).map((value, n) =>
+        svg("rect", { x: at(i) - 28 + n * 7, y: 246, width: 6, height: 16, fill: diverging(value, most).fill, stroke: color("line") })),
     ];
   });
   // Only the last column goes on to the vocabulary.
@@ -41,17 +43,20 @@ export function flow({ trace, config, embedding, next }) {
   const bars = next.slice(0, SHOWN).flatMap(({ text: word, logit, p }, i) => [
     text(444, 34 + i * 24, short(word, 9), { "text-anchor": "end", "font-size": 12 }),
     text(488, 34 + i * 24, format(logit, 1), { "text-anchor": "end" }),
-    svg("rect", { x: 496, y: 23 + i * 24, width: Math.max(1, (60 * p) / next[0].p), height: 15, rx: 2, fill: colour(i === 0 ? "accent" : "p-1") }),
+    svg("rect", { x: 496, y: 23 + i * 24, width: Math.max(1, (60 * p) / next[0].p), height: 15, rx: 2, fill: color(i === 0 ? "accent" : "p-1") }),
     text(598, 34 + i * 24, brief(p), { "text-anchor": "end" }),
   ]);
-  return figure(WIDTH, HEIGHT, `From text to probabilities: ${trace.tokens.length} tokens become vectors of ${config.n_embd} numbers, pass ${config.n_layer} blocks, and the last one gives a logit for each of ${config.vocab_size} tokens; the likeliest next is “${next[0].text.trim()}” with ${brief(next[0].p)}.`,
-    names.map(([y, name]) => text(0, y, name, { "text-anchor": "start", fill: colour("soft") })),
+  return figure(WIDTH, HEIGHT, `From text to probabilities: ${trace.tokens.length} tokens become vectors of ${config.n_embd} numbers, pass ` +
+    `${config.n_layer} blocks, and the last one gives a logit for each of ${config.vocab_size} tokens; the most likely next is ` +
+    `“${next[0].text.trim()}” with ${brief(next[0].p)}.`,
+    names.map(([y, name]) => text(0, y, name, { "text-anchor": "start", fill: color("soft") })),
     columns,
-    rows.map((row, up) => text(0, 223 - up * 34, row === 0 ? "at the bottom" : `after block ${row - 1}`, { "text-anchor": "start", "font-size": 10, fill: colour("soft") })),
+    rows.map((row, up) => text(0, 223 - up * 34, row === 0 ? "at the bottom" : `after block ${row - 1}`,
+      { "text-anchor": "start", "font-size": 10, fill: color("soft") })),
     arrow(`M${out} 104V76H${Math.max(out, 398)}m-6 -4l6 4l-6 4`),
-    text(Math.min(out, 360) + 4, 70, "LayerNorm, × token table", { "text-anchor": "end", "font-size": 10, fill: colour("soft") }),
-    text(488, 14, "logit", { "text-anchor": "end", fill: colour("soft") }),
-    text(598, 14, "softmax", { "text-anchor": "end", fill: colour("soft") }),
+    text(Math.min(out, 360) + 4, 70, "LayerNorm, × token table", { "text-anchor": "end", "font-size": 10, fill: color("soft") }),
+    text(488, 14, "logit", { "text-anchor": "end", fill: color("soft") }),
+    text(598, 14, "softmax", { "text-anchor": "end", fill: color("soft") }),
     bars,
-    text(598, 34 + SHOWN * 24, `and ${count(config.vocab_size - SHOWN)} more`, { "text-anchor": "end", "font-size": 10, fill: colour("soft") }));
+    text(598, 34 + SHOWN * 24, `and ${count(config.vocab_size - SHOWN)} more`, { "text-anchor": "end", "font-size": 10, fill: color("soft") }));
 }

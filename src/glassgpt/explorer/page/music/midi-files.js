@@ -8,7 +8,7 @@ import { store } from "../state/store.js";
 /** As the server's limit of a request. */
 const MAX_BYTES = 256_000;
 
-/** Says what became of a file; set by the strip, where the text stands. @type {{say: (words: string, failed?: boolean) => void}} */
+/** Says what became of a file; set by the strip, where the text is. @type {{say: (words: string, failed?: boolean) => void}} */
 export const midi = { say: () => {} };
 
 /** The model for a MIDI file: the current one if it reads music, else the shipped one; -1 if there is none. */
@@ -22,12 +22,14 @@ export async function openMidi(file) {
   const model = musicModel();
   if (api.offline) return midi.say("An exported page has one text only. Start `glassgpt explore` for more.", true);
   if (model < 0) return midi.say("There is no model of music here. Start: glassgpt explore --model music", true);
-  if (file.size > MAX_BYTES) return midi.say(`${file.name} has ${Math.ceil(file.size / 1000).toLocaleString("en")} kB; a MIDI file may have ${MAX_BYTES / 1000} kB here.`, true);
+  if (file.size > MAX_BYTES) return midi.say(`${file.name} has ${Math.ceil(file.size / 1000).toLocaleString("en")} kB; a MIDI file may have ` +
+    `${MAX_BYTES / 1000} kB here.`, true);
   midi.say(`Reading ${file.name}…`);
   try {
     const { ids, events, seconds } = await api.upload(`/midi?model=${model}`, file);
     const shown = ids.length - 1;
-    midi.say(`${file.name}: ${shown < events ? `the first ${shown} of ${events.toLocaleString("en")} events` : `${events} events`}, of ${seconds.toFixed(1)} s.`);
+    midi.say(`${file.name}: ${shown < events ? `the first ${shown} of ${events.toLocaleString("en")} events` : `${events} events`}, of ` +
+      `${seconds.toFixed(1)} s.`);
     openExample({ name: file.name, words: "", text: null, ids, state: {} }, { model, checkpoint: null });
   } catch (error) {
     midi.say(messageOf(error).replace(/^The file/, file.name), true);
@@ -37,7 +39,8 @@ export async function openMidi(file) {
 /** A button that opens a MIDI file. */
 export function midiButton() {
   const input = el("input", { type: "file", accept: ".mid,.midi,audio/midi", hidden: true, onchange: () => input.files?.[0] && void openMidi(input.files[0]) });
-  return el("span", {}, el("button", { class: "insert", title: "Or drop one onto the page", disabled: api.offline, onclick: () => input.click() }, "Open a MIDI file"), input);
+  return el("span", {}, el("button", { class: "insert", title: "Or drop one onto the page", disabled: api.offline, onclick: () => input.click() },
+    "Open a MIDI file"), input);
 }
 
 /** Let files be dropped here. @param {HTMLElement} where */

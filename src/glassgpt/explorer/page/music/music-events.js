@@ -21,7 +21,10 @@ export function eventName(text) {
   return [kind, ...(kind === "TIME_SHIFT" ? duration(value) : [kind === "VELOCITY" ? value : pitchName(value)])].join("\u00a0");
 }
 
-/** The same in a few characters: "C4 on", "120ms", and where that is too long "♪C♯4" for a note that begins, "×C♯4" for one that ends. @param {string} text @param {number} [most] */
+/**
+ * The same in a few characters: "C4 on", "120ms", and where that is too long "♪C♯4" for a note that begins, "×C♯4" for one that ends.
+ * @param {string} text @param {number} [most]
+ */
 export function eventLabel(text, most = 99) {
   if (!text.includes("_")) return null;
   const [, kind, digits] = EVENT.exec(text) ?? [];

@@ -62,7 +62,8 @@ export class PianoRoll extends HTMLElement {
     const bars = notes.map((note) =>
       svg(
         "rect",
-        { class: "note", "data-token": note.token, x: this.#x(note.start), y: (high - note.pitch) * ROW + 0.5, width: Math.max(2, this.#x(note.end - note.start)), height: ROW - 1, rx: 1, "fill-opacity": 0.35 + (0.65 * note.velocity) / 127 },
+        { class: "note", "data-token": note.token, x: this.#x(note.start), y: (high - note.pitch) * ROW + 0.5,
+          width: Math.max(2, this.#x(note.end - note.start)), height: ROW - 1, rx: 1, "fill-opacity": 0.35 + (0.65 * note.velocity) / 127 },
         svg("title", {}, `${pitchName(note.pitch)}, ${note.start.toFixed(2)} to ${note.end.toFixed(2)} s`),
       ),
     );
@@ -78,7 +79,7 @@ export class PianoRoll extends HTMLElement {
   }
 
   /**
-   * Attention from an event to those before it, which stand at their times and pitches.
+   * Attention from an event to those before it, which are at their times and pitches.
    * @param {number[]} weights @param {number} token @returns {boolean} whether there is a roll
    */
   attend(weights, token) {
@@ -89,7 +90,8 @@ export class PianoRoll extends HTMLElement {
       if (weight < LEAST || key === token) return null;
       const [fromX, fromY] = place(key);
       const bend = Math.min(fromY, y) - ROW * (1 + (4 * Math.abs(x - fromX)) / WIDE);
-      return svg("path", { d: `M${x} ${y}C${x} ${bend} ${fromX} ${bend} ${fromX} ${fromY}`, "stroke-width": 1 + 5 * weight, "stroke-opacity": 0.25 + 0.75 * weight });
+      return svg("path", { d: `M${x} ${y}C${x} ${bend} ${fromX} ${bend} ${fromX} ${fromY}`, "stroke-width": 1 + 5 * weight,
+        "stroke-opacity": 0.25 + 0.75 * weight });
     }));
     return true;
   }

@@ -1,6 +1,6 @@
 // The cumulative probability by rank, and where each filter cuts it off.
 
-import { colour, percent, svg } from "../draw/draw.js";
+import { color, percent, svg } from "../draw/draw.js";
 import { count, label, figure } from "../panel.js";
 
 /** @typedef {import("./sampling.js").Sampler} Sampler */
@@ -23,11 +23,12 @@ export function curve(sampler, width, height) {
     points.push(`${x(stop).toFixed(1)} ${y(sum / sampler.whole).toFixed(1)}`);
   }
   const kept = stops.indexOf(sampler.kept) + 2;
-  const [ink, line, accent, pane] = ["ink", "line", "accent", "pane"].map(colour);
+  const [ink, line, accent, pane] = ["ink", "line", "accent", "pane"].map(color);
   const filled = [...points.slice(0, kept), `${x(sampler.kept).toFixed(1)} ${y(0)}`];
   const cuts = sampler.cuts.slice(1).filter((cut, i) => cut.count < sampler.cuts[i].count);
   return figure(width, height, `The top ${count(sampler.kept)} tokens are kept, with ${percent(sampler.cuts[3].mass)} of the probability`,
-    [0, 0.5, 1].flatMap((share) => [svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share), stroke: line }), label(LEFT - 4, y(share) + 3, `${100 * share}%`, { "text-anchor": "end" })]),
+    [0, 0.5, 1].flatMap((share) => [svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share), stroke: line }),
+      label(LEFT - 4, y(share) + 3, `${100 * share}%`, { "text-anchor": "end" })]),
     [1, 10, 100, 1000, 10000].filter((n) => n <= sampler.size).map((n) => label(x(n), height - 14, count(n), { "text-anchor": n === 1 ? "start" : "middle" })),
     label(width - RIGHT, height - 2, "top n tokens and their cumulative probability", { "text-anchor": "end" }),
     svg("path", { d: `M${filled.join("L")}Z`, fill: accent, "fill-opacity": 0.28 }),
@@ -36,6 +37,7 @@ export function curve(sampler, width, height) {
     // Each filter keeps no more than the one before it: the first is named on its right, the others on their left.
     cuts.map(({ name, count: n }, i) => {
       const right = (i === 0 && x(n) < width - 50) || x(n) < LEFT + 36;
-      return label(x(n) + (right ? 4 : -4), TOP + 8 + 11 * i, NAMES[name], { "text-anchor": right ? "start" : "end", fill: ink, stroke: pane, "stroke-width": 3, "paint-order": "stroke" });
+      return label(x(n) + (right ? 4 : -4), TOP + 8 + 11 * i, NAMES[name], { "text-anchor": right ? "start" : "end", fill: ink, stroke: pane,
+        "stroke-width": 3, "paint-order": "stroke" });
     }));
 }

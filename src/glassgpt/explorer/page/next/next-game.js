@@ -16,7 +16,8 @@ export class Game {
   #score = el("p");
   #again = el("button", { onclick: () => this.start() }, "Play again");
   element = el("div", { class: "game", hidden: true },
-    el("p", {}, "Which of the three is the model’s favorite next token? It scores 100 points, the others fewer, in proportion to their probability. Keys 1, 2, 3."),
+    el("p", {}, "Which of the three is the model’s favorite next token? It scores 100 points, the others fewer, in proportion to their " +
+      "probability. Keys 1, 2, 3."),
     this.#score,
     el("div", { class: "suggestions", role: "group", "aria-label": "Suggestions" }, this.#keys),
     this.#result,
@@ -48,7 +49,8 @@ export class Game {
     });
     const points = this.#past.reduce((sum, n) => sum + n, 0);
     const agreed = this.#past.filter((n) => n === 100).length;
-    put(this.#score, el("b", {}, this.#over ? `${points} of ${100 * ROUNDS} points. You and the model agreed ${agreed} times in ${ROUNDS}.` : `Round ${this.#past.length + 1} of ${ROUNDS}, ${points} points`));
+    put(this.#score, el("b", {}, this.#over ? `${points} of ${100 * ROUNDS} points. You and the model agreed ${agreed} times in ${ROUNDS}.`
+      : `Round ${this.#past.length + 1} of ${ROUNDS}, ${points} points`));
     this.#again.hidden = !this.#over;
   }
 
@@ -60,7 +62,8 @@ export class Game {
     const points = Math.round((100 * sampler.plain[rank]) / sampler.plain[0]);
     const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
     this.#past.push(points);
-    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favorite was ${says(0)}.`, el("b", {}, ` ${points} points.`));
+    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favorite was ${says(0)}.`,
+      el("b", {}, ` ${points} points.`));
     appendTokens([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
   }
 }

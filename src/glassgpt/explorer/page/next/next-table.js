@@ -23,8 +23,10 @@ export class FromVector {
   /** @type {(rank: number) => string} */ #word = () => "";
   element = el("section", { class: "from-vector" },
     el("h3", {}, "From the last vector to a probability ", math("p = softmax( x W^T / T )")),
-    el("p", { class: "says" }, "The vector x that leaves the last LayerNorm is multiplied with every row w of the token table, the same table the tokens came from. The product is the token’s ", term("logit"), "; the sliders do the rest. Choose a row to see its product, number by number."),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "From logits to probabilities" }, el("table", { class: "figures" }, head(["token", "x · w: logit", "÷ T", "e^x, largest = 1", "probability"]), this.#body)),
+    el("p", { class: "says" }, "The vector x that leaves the last LayerNorm is multiplied with every row w of the token table, the same table the " +
+      "tokens came from. The product is the token’s ", term("logit"), "; the sliders do the rest. Choose a row to see its product, number by number."),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "From logits to probabilities" },
+      el("table", { class: "figures" }, head(["token", "x · w: logit", "÷ T", "e^x, largest = 1", "probability"]), this.#body)),
     this.#says,
     ...this.#vectors);
 
@@ -47,12 +49,15 @@ export class FromVector {
       const p = sampler.probability(rank);
       const scaled = temperature === 0 ? null : logit / temperature;
       const name = el("button", { class: "edit", "aria-pressed": String(rank === this.#rank), onclick: () => this.#choose(rank) }, word(rank));
-      return el("tr", { onmouseenter: () => this.#choose(rank) }, el("th", { scope: "row" }, name), [format(logit, 3), scaled === null ? "greedy" : format(scaled, 3), scaled === null ? "–" : format(sampler.weight[rank], 4), p === 0 ? "cut" : percent(p)].map((text) => el("td", {}, text)));
+      return el("tr", { onmouseenter: () => this.#choose(rank) }, el("th", { scope: "row" }, name),
+        [format(logit, 3), scaled === null ? "greedy" : format(scaled, 3), scaled === null ? "–" : format(sampler.weight[rank], 4), p === 0 ? "cut"
+        : percent(p)].map((text) => el("td", {}, text)));
     });
     const rest = sampler.kept > count ? `${(sampler.kept - count).toLocaleString("en")} more tokens` : "no more tokens";
     const left = 1 - Array.from({ length: count }, (_, rank) => sampler.probability(rank)).reduce((a, b) => a + b, 0);
     const before = this.#body.contains(document.activeElement);
-    put(this.#body, rows, el("tr", { class: "sum" }, el("th", { scope: "row" }, rest), el("td", { colspan: 3 }, "each logit becomes e^(logit − largest), so that the largest is 1; divided by the sum over all that are left, that is the probability"), el("td", {}, percent(Math.max(0, left)))));
+    put(this.#body, rows, el("tr", { class: "sum" }, el("th", { scope: "row" }, rest), el("td", { colspan: 3 }, "each logit becomes e^(logit − " +
+      "largest), so that the largest is 1; divided by the sum over all that are left, that is the probability"), el("td", {}, percent(Math.max(0, left)))));
     if (before) this.#body.querySelectorAll("button")[this.#rank]?.focus();
     [this.#tokens, this.#shows] = [sampler.order, this.#path];
     this.load();

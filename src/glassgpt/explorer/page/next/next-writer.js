@@ -18,7 +18,8 @@ export class Writer {
   /** @type {AbortController | null} */ #running = null;
   #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
   #button = el("button", { disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
-  #whole = el("button", { hidden: true, title: "The likeliest token each time, until <|endoftext|>: how this model was made to be used", onclick: () => this.#running === null && void this.start(GREEDY, WHOLE) }, "Write it out");
+  #whole = el("button", { hidden: true, title: "The most likely token each time, until <|endoftext|>: how this model was made to be used",
+    onclick: () => this.#running === null && void this.start(GREEDY, WHOLE) }, "Write it out");
   #output = el("p", { class: "written" });
   element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens"), this.#whole), this.#output);
 

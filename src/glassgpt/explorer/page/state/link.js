@@ -98,5 +98,6 @@ export function readCompare(value, numberOf) {
 /** @param {any} edit @returns {boolean} */
 function isEdit(edit) {
   const text = (/** @type {string} */ field) => field === "step" || field === "source";
-  return (EDIT_NEEDS[edit?.kind] ?? ["?"]).every((field) => (text(field) ? typeof edit[field] === "string" : Number.isSafeInteger(edit[field]) && edit[field] >= 0));
+  return (EDIT_NEEDS[edit?.kind] ?? ["?"]).every((field) => (text(field) ? typeof edit[field] === "string" : Number.isSafeInteger(edit[field])
+    && edit[field] >= 0));
 }

@@ -99,7 +99,10 @@ function scoresResponse(bundle, layer, head) {
   return { "attn.q": part(q), "attn.k": part(k), "attn.scores": square(scores), "attn.scaled": square(scores.map((score) => score * bundle.scales[layer])) };
 }
 
-/** The neurons that are most active at a token. What they read and write would need the token table. @param {Bundle} bundle @param {number} layer @param {number} token */
+/**
+ * The neurons that are most active at a token. What they read and write would need the token table.
+ * @param {Bundle} bundle @param {number} layer @param {number} token
+ */
 function neuronsResponse(bundle, layer, token) {
   const gelu = bundle.layers[layer]["mlp.gelu"];
   const here = row(gelu, token);

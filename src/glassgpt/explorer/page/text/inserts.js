@@ -39,7 +39,8 @@ export class Inserts {
     put(
       this.#buttons,
       inserts.length > 0 && el("span", { class: "quiet small" }, "Insert"),
-      inserts.map((one) => el("button", { class: one.special ? "insert special" : "insert", title: one.special ? "A token of its own: typed, these characters stay ordinary text" : "", onclick: () => void this.insert(one.name, one.ids) }, one.name)),
+      inserts.map((one) => el("button", { class: one.special ? "insert special" : "insert", title: one.special
+        ? "A token of its own: typed, these characters stay ordinary text" : "", onclick: () => void this.insert(one.name, one.ids) }, one.name)),
       kind === "music" && midiButton(),
     );
   }

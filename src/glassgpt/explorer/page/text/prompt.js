@@ -24,7 +24,7 @@ export function spansOf(trace, special) {
  * @returns {{text: string, spans: Span[], caret: number}}
  */
 export function edited(before, spans, after) {
-  let [first, last] = [0, 0]; // so many characters are the same at the beginning, and at the end
+  let [first, last] = [0, 0]; // how many characters are the same at the beginning, and at the end
   const least = Math.min(before.length, after.length);
   while (first < least && before[first] === after[first]) first += 1;
   while (last < least - first && before[before.length - 1 - last] === after[after.length - 1 - last]) last += 1;
@@ -36,7 +36,8 @@ export function edited(before, spans, after) {
   }
   const text = before.slice(0, keep) + typed + before.slice(from);
   const moved = keep + typed.length - from;
-  const left = spans.filter(({ start, end }) => end <= keep || start >= from).map((span) => (span.end <= keep ? span : { ...span, start: span.start + moved, end: span.end + moved }));
+  const left = spans.filter(({ start, end }) => end <= keep || start >= from).map((span) =>
+    (span.end <= keep ? span : { ...span, start: span.start + moved, end: span.end + moved }));
   return { text, spans: left, caret: keep + typed.length };
 }
 

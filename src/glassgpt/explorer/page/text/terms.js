@@ -7,10 +7,12 @@ const TERMS = {
   "residual stream": "The list of numbers that carries a token up the tower. Every block reads it and adds to it; nothing is ever replaced.",
   bits: "How unexpected a token was: −log₂ of its probability. 0 bits: certain. 1 bit: as likely as not. 10 bits: one chance in about a thousand.",
   nats: "The same measure as bits, with natural logarithms: 1 nat is 1.44 bits.",
-  "logit lens": "What the model would say if it had to stop here: the stream at this height is sent through the last LayerNorm and the token table, as if it had reached the top.",
+  "logit lens": "What the model would say if it had to stop here: the stream at this height is sent through the last LayerNorm and the token " +
+    "table, as if it had reached the top.",
   "␣": "A space. Most tokens begin with one, so “␣it” and “it” are two different tokens. ↵ is a line break.",
-  token: "A piece of text from a fixed list: a frequent word, a part of a rare one, or a single byte such as <d9>. The model reads and writes token numbers only.",
-  logit: "A token’s score before the softmax: any number; larger is likelier.",
+  token: "A piece of text from a fixed list: a frequent word, a part of a rare one, or a single byte such as <d9>. The model reads and writes " +
+    "token numbers only.",
+  logit: "A token’s score before the softmax: any number; larger is more likely.",
   softmax: "Turns scores into probabilities: raise e to each, divide by the sum.",
   "KL divergence": "How far one distribution is from another, in nats; 0 if they are equal.",
   "residual norm": "The length of the vector: the root of the sum of its squares.",

@@ -37,7 +37,8 @@ async function find(trace) {
   ]);
   const { layer, head } = salientHeads.best ?? { layer: Math.min(1, config.n_layer - 1), head: 0 };
   const kinds = KINDS.filter(([kind]) => salientHeads.kinds[kind]).map(([kind, words]) => ({ words, ...salientHeads.kinds[kind] }));
-  const weightsAt = async (/** @type {number} */ position) => (await api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${position}`))["attn.weights"];
+  const weightsAt = async (/** @type {number} */ position) =>
+    (await api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${position}`))["attn.weights"];
   const [mlp, weights, weightsInNumbers, pattern, ...patterns] = await Promise.all([
     api.get(`/trace/${trace.id}/mlp?layer=${layer}&position=${last}`),
     weightsAt(last),
@@ -50,9 +51,11 @@ async function find(trace) {
     trace, config, salientHeads, layer, head, embedding, mlp, tally, pattern,
     gradients: store.info?.methods?.includes("input_x_gradient") ?? true,
     parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
-    weights, weightsInNumbers, // a pattern's are bytes: good enough for colours only
-    examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })), { name: `${layer}.${head}`, words: "far back", pattern }],
-    next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) => ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
+    weights, weightsInNumbers, // a pattern's are bytes: good enough for colors only
+    examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })),
+      { name: `${layer}.${head}`, words: "far back", pattern }],
+    next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) =>
+      ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
   };
 }
 
@@ -60,12 +63,14 @@ async function find(trace) {
 async function patternOf(trace, layer, head) {
   const { "attn.weights": { data } } = await api.get(`/trace/${trace.id}/patterns?layer=${layer}`);
   const count = trace.tokens.length;
-  return Array.from({ length: count }, (_, query) => Array.from(data.subarray((head * count + query) * count, (head * count + query + 1) * count), (weight) => weight / 255));
+  return Array.from({ length: count }, (_, query) => Array.from(data.subarray((head * count + query) * count, (head * count + query + 1) * count),
+    (weight) => weight / 255));
 }
 
 /** The word that the tour's head looks back at, and how much. @param {TourFacts} facts */
 export function lookedAt({ salientHeads, trace, weights }) {
   const { best } = salientHeads;
   if (!best) return null;
-  return { word: wordAt(trace, best.first, best.last), parts: weights.slice(best.first, best.last + 1), share: best.share, from: wordAt(trace, salientHeads.position) };
+  return { word: wordAt(trace, best.first, best.last), parts: weights.slice(best.first, best.last + 1), share: best.share,
+    from: wordAt(trace, salientHeads.position) };
 }

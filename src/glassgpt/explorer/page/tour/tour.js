@@ -1,4 +1,4 @@
-// The guided tour: a card beside the page. Each step sets the page's state and highlights what it speaks of. Inside the
+// The guided tour: a card next to the page. Each step sets the page's state and highlights what it speaks of. Inside the
 // card the left and right arrows turn its pages; the rest of the page remains usable.
 
 import { isAbort, messageOf } from "../state/api.js";
@@ -50,7 +50,7 @@ class GlassTour extends HTMLElement {
   #follows = false;
   #numbers = new MutationObserver(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
   #userActs = () => (this.#follows = false);
-  /** Figures have the colours of the theme. */
+  /** Figures have the colors of the theme. */
   #redraw = () => {
     const { figure } = STEPS[this.#shown] ?? {};
     if (figure) tourFacts().then((facts) => this.words.querySelector("svg")?.replaceWith(figureOf(figure, facts, FIGURE_WORDS[figure])), () => {});
@@ -60,7 +60,8 @@ class GlassTour extends HTMLElement {
     super();
     this.heading = el("h2", { id: "tour-title", tabindex: -1 });
     this.words = el("div", { class: "tour-words", tabindex: 0, role: "group", "aria-label": "This step" });
-    this.where = el("select", { "aria-label": "Step of the tour", onchange: () => go(Number(this.where.value)) }, STEPS.map(({ title }, i) => el("option", { value: i }, `${i + 1}. ${title}`)));
+    this.where = el("select", { "aria-label": "Step of the tour", onchange: () => go(Number(this.where.value)) },
+      STEPS.map(({ title }, i) => el("option", { value: i }, `${i + 1}. ${title}`)));
     this.back = el("button", { onclick: () => go(this.#shown - 1) }, "Back");
     this.next = el("button", { class: "primary", onclick: () => (this.#shown === STEPS.length - 1 ? closeTour() : go(this.#shown + 1)) });
   }
@@ -125,7 +126,8 @@ class GlassTour extends HTMLElement {
       const facts = await tourFacts();
       if (this.#shown !== index || facts.trace.id !== store.trace?.id) return;
       this.words.ariaBusy = "false";
-      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)), el("p", { class: "try" }, step.go(facts)));
+      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)),
+        el("p", { class: "try" }, step.go(facts)));
       if (isNew) this.words.scrollTop = 0;
       if (applied !== index) {
         applied = index;

@@ -1,7 +1,7 @@
-// Under the tower: the five likeliest tokens of the cursor's cell, the final prediction, and a pinned token's way up.
+// Under the tower: the five most likely tokens of the cursor's cell, the final prediction, and a pinned token's way up.
 
 import { api } from "../state/api.js";
-import { colour, el, exchange, percent, put, short, svg, visible } from "../draw/draw.js";
+import { color, el, exchange, percent, put, short, svg, visible } from "../draw/draw.js";
 import { label } from "../panel.js";
 import { store } from "../state/store.js";
 
@@ -9,8 +9,10 @@ import { store } from "../state/store.js";
 function row(id, text, p) {
   const pinned = store.get().pin === id;
   return el("li", {},
-    el("button", { class: "pin", "aria-pressed": String(pinned), title: "pin: follow its rank through the blocks", onclick: () => store.set({ pin: pinned ? null : id }) },
-      el("span", { class: "word" }, short(text, 12)), el("span", { class: "gauge" }, el("span", { style: { width: `${100 * p}%` } })), el("span", { class: "share" }, percent(p))));
+    el("button", { class: "pin", "aria-pressed": String(pinned), title: "pin: follow its rank through the blocks", onclick: () =>
+      store.set({ pin: pinned ? null : id }) },
+      el("span", { class: "word" }, short(text, 12)), el("span", { class: "gauge" }, el("span", { style: { width: `${100 * p}%` } })),
+      el("span", { class: "share" }, percent(p))));
 }
 
 export class LensCard {
@@ -41,7 +43,7 @@ export class LensCard {
   #show(found) {
     const { layer } = store.cursor;
     const { edits, pin, model } = store.get();
-    const what = JSON.stringify([this.#asked, layer, pin, edits.length > 0, colour("ink"), api.peek(`/vocabulary?model=${model}`) !== undefined]);
+    const what = JSON.stringify([this.#asked, layer, pin, edits.length > 0, color("ink"), api.peek(`/vocabulary?model=${model}`) !== undefined]);
     if (what === this.#shown) return;
     this.#shown = what;
     const last = found.ids.length - 1;
@@ -51,7 +53,8 @@ export class LensCard {
     exchange(this.#final, el("h3", {}, `final prediction${before}`), list(last));
     const ranks = pin === null ? undefined : found.ranks[pin];
     const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${model}`)?.texts[pin] ?? `token ${pin}`;
-    put(this.#rank, ranks ? rankLine(ranks, text) : el("p", { class: "small quiet" }, pin === null ? "Pin a word to follow its rank through the blocks." : "The rank of this word is not in the file."));
+    put(this.#rank, ranks ? rankLine(ranks, text)
+      : el("p", { class: "small quiet" }, pin === null ? "Pin a word to follow its rank through the blocks." : "The rank of this word is not in the file."));
   }
 }
 
@@ -64,10 +67,13 @@ function rankLine(ranks, text) {
   const ticks = [1, 10, 100, 1000, 10000].filter((rank) => rank <= most);
   const points = ranks.map((rank, i) => `${x(i).toFixed(1)} ${y(rank).toFixed(1)}`);
   const here = store.cursor.layer + 1;
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `rank of ${visible(text)}: ${ranks.map((rank, i) => `${i === 0 ? "embedding" : `block ${i - 1}`} ${rank}`).join(", ")}` },
-    label(0, 11, `“${short(text, 9)}”: rank ${ranks[here].toLocaleString("en")} here, ${ranks.at(-1)?.toLocaleString("en")} at the end`, { "font-size": 10, fill: colour("ink") }),
-    ticks.flatMap((rank) => [svg("line", { x1: left, x2: width - 8, y1: y(rank), y2: y(rank), stroke: colour("line") }), label(left - 4, y(rank) + 3, rank.toLocaleString("en"), { "text-anchor": "end" })]),
-    svg("path", { d: `M${points.join("L")}`, fill: "none", stroke: colour("accent"), "stroke-width": 2 }),
-    ranks.map((rank, i) => svg("circle", { cx: x(i), cy: y(rank), r: i === here ? 4.5 : 2.5, fill: colour("accent") })),
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `rank of ${visible(text)}: ` +
+    `${ranks.map((rank, i) => `${i === 0 ? "embedding" : `block ${i - 1}`} ${rank}`).join(", ")}` },
+    label(0, 11, `“${short(text, 9)}”: rank ${ranks[here].toLocaleString("en")} here, ${ranks.at(-1)?.toLocaleString("en")} at the ` +
+      `end`, { "font-size": 10, fill: color("ink") }),
+    ticks.flatMap((rank) => [svg("line", { x1: left, x2: width - 8, y1: y(rank), y2: y(rank), stroke: color("line") }),
+      label(left - 4, y(rank) + 3, rank.toLocaleString("en"), { "text-anchor": "end" })]),
+    svg("path", { d: `M${points.join("L")}`, fill: "none", stroke: color("accent"), "stroke-width": 2 }),
+    ranks.map((rank, i) => svg("circle", { cx: x(i), cy: y(rank), r: i === here ? 4.5 : 2.5, fill: color("accent") })),
     label(left, height - 3, "embedding"), label(width - 8, height - 3, `block ${ranks.length - 2}`, { "text-anchor": "end" }));
 }

@@ -14,7 +14,7 @@ const NARROW = 38;
 const ROOMY = 58;
 
 /**
- * Where everything stands: rows from the vocabulary at the top to the tokens at the bottom.
+ * Where everything is: rows from the vocabulary at the top to the tokens at the bottom.
  * @param {number} width of the window on the tower, 0 for a picture @param {number} height
  * @param {number} tokens @param {number} layers
  * @returns {Layout}
@@ -33,7 +33,8 @@ export function layout(width, height, tokens, layers) {
   for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `Logit lens after block ${layer}`);
   add("lens", -1, "embedding", "Logit lens of the embedding");
   add("token", -2, "token", "The text, token by token");
-  return { width: LABEL + tokens * pitch + 8, height: Math.round(12 + (count - 1) * step + high), labelWidth: LABEL, pitch, cellWidth: pitch - 5, letters: Math.floor((pitch - 8) / 6.6), rows };
+  return { width: LABEL + tokens * pitch + 8, height: Math.round(12 + (count - 1) * step + high), labelWidth: LABEL, pitch, cellWidth: pitch - 5,
+    letters: Math.floor((pitch - 8) / 6.6), rows };
 }
 
 /**
@@ -75,7 +76,8 @@ export function curves(plan, weights, { token, layer }) {
     if (weight < 0.02) return;
     const start = plan.labelWidth + (source + 0.5) * plan.pitch;
     const d = `M${start} ${low} C${start} ${middle} ${end} ${middle} ${end} ${high}`;
-    drawn.push(svg("path", { "data-token": source, fill: "none", stroke: "var(--a-2)", "stroke-linecap": "round", d, "stroke-width": 1 + 6 * weight, "stroke-opacity": 0.25 + 0.75 * weight }));
+    drawn.push(svg("path", { "data-token": source, fill: "none", stroke: "var(--a-2)", "stroke-linecap": "round", d, "stroke-width": 1 + 6 * weight,
+      "stroke-opacity": 0.25 + 0.75 * weight }));
   });
   return drawn;
 }

@@ -1,4 +1,4 @@
-// View 3: inside one block: its attention and its MLP at the cursor's token, with the real values, at once or step by step.
+// Inside one block: its attention and its MLP at the cursor’s token, with the real values, at once or step by step.
 
 import { api } from "../state/api.js";
 import { el, exchange, format, percent, put, ramp, shade, short, visible } from "../draw/draw.js";
@@ -16,7 +16,10 @@ import { GlassView } from "../view.js";
 /** A text of more tokens has no matrices of all pairs: they could not be read. */
 const MATRIX_TOKENS = 256;
 
-/** @param {string} stages of the player, separated by spaces @param {string} title @param {string} formula @param {Child[]} words @param {...(Child | Child[])} children */
+/**
+ * @param {string} stages of the player, separated by spaces @param {string} title @param {string} formula @param {Child[]} words
+ * @param {...(Child | Child[])} children
+ */
 const step = (stages, title, formula, words, ...children) =>
   el("section", { "data-stages": stages }, el("h3", {}, title, " ", math(formula)), words.length ? el("p", { class: "says" }, words) : null, ...children);
 
@@ -30,7 +33,8 @@ class GlassBlock extends GlassView {
   #heads = el("div", { class: "choice", role: "group", "aria-label": "Head" });
   #mask = el("input", { type: "checkbox", id: "mask", onchange: () => store.set({ mask: this.#mask.checked }) });
   #vectors = Object.fromEntries(
-    ["wte", "wpe", "embedding", "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid", "ln_2", "mlp.gelu", "mlp.proj", "resid_post"].map((name) => [name, new GlassVector()]),
+    ["wte", "wpe", "embedding", "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid", "ln_2",
+      "mlp.gelu", "mlp.proj", "resid_post"].map((name) => [name, new GlassVector()]),
   );
   #scores = new GlassScores();
   #stages = new GlassStages();
@@ -73,32 +77,42 @@ class GlassBlock extends GlassView {
       this.#attention,
       el("div", { class: "pair" },
         step("read", "Read the stream", "LN(x)", ["LayerNorm: ", this.#norms], v.resid_pre, v.ln_1),
-        step("qkv", "Query, key, value", "LN(x) W_{qkv} + b_{qkv}", ["q looks for, k is found by, v is passed on."], el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
+        step("qkv", "Query, key, value", "LN(x) W_{qkv} + b_{qkv}", ["q looks for, k is found by, v is passed on."],
+          el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
       step("dots scale mask softmax values", "Attention weights", "softmax( q K^T / √d_{head} + mask )", [],
         el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention),
         this.#scores),
-      step("values merge add", "Merge and add", "x ← x + merged W_o + b_o", ["z is the sum of the values, each times its weight (the last row above). The heads are laid side by side (this one’s part is bright), projected by one more matrix, and added to the ", term("residual stream"), "."], v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
+      step("values merge add", "Merge and add", "x ← x + merged W_o + b_o", ["z is the sum of the values, each times its weight (the last row " +
+        "above). The heads are laid side by side (this one’s part is bright), projected by one more matrix, and added to the " +
+        "", term("residual stream"), "."], v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
       this.#allPairs,
-      step("ln2 widen narrow out", "The MLP", "x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}", ["Each token on its own: four times as wide, through GELU, back to the old width, and added. ", this.#editMlp],
+      step("ln2 widen narrow out", "The MLP", "x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}",
+        ["Each token on its own: four times as wide, through GELU, back to the old width, and added. ", this.#editMlp],
         el("div", { class: "slim" }, v.ln_2), funnel("out"), v["mlp.gelu"],
-        el("p", { class: "says" }, "The ", term("neuron", "neurons"), " with the largest activations; what each reads and writes, through the token table; where in the text it fires:"),
+        el("p", { class: "says" }, "The ", term("neuron", "neurons"), " with the largest activations; what each reads and writes, through the " +
+          "token table; where in the text it fires:"),
         this.#neurons, funnel("in"), el("div", { class: "slim" }, v["mlp.proj"]), v.resid_post),
     );
-    put(this.#allPairs, el("h3", {}, "All tokens at once ", math("Q K^T")), el("p", { class: "says" }, "Rows ask, columns answer; the same three stages for every pair. Point at a cell to see its query and key, number by number."), this.#maskSays, this.#stages);
+    put(this.#allPairs, el("h3", {}, "All tokens at once ", math("Q K^T")), el("p", { class: "says" }, "Rows ask, columns answer; the same three " +
+      "stages for every pair. Point at a cell to see its query and key, number by number."), this.#maskSays, this.#stages);
     put(
       this.#embedding,
-      el("section", {}, el("h3", {}, "The beginning ", math("x = W_{te}[id] + W_{pe}[position]")), el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters block 0: move up (↑) to open it."),
-        v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding, this.#sumSays),
+      el("section", {}, el("h3", {}, "The beginning ", math("x = W_{te}[id] + W_{pe}[position]")), 
+        el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters block 0: move up (↑) to open it."),
+        v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding,
+        this.#sumSays),
     );
     for (const name of ["wte", "wpe", "embedding"]) v[name].onread = (place) => this.#readSum(place);
-    put(this, el("div", { class: "headed" }, this.#title, ramp("below 0", "diverging", "above 0"), this.#heads), this.problem, this.#player.element, this.#attention, this.#embedding);
+    put(this, el("div", { class: "headed" }, this.#title, ramp("below 0", "diverging", "above 0"), this.#heads), this.problem, this.#player.element,
+      this.#attention, this.#embedding);
   }
 
   /** The three numbers at one place. @param {number} place */
   #readSum(place) {
     const { wte, wpe, embedding } = this.#vectors;
     for (const vector of [wte, wpe, embedding]) vector.read(place);
-    put(this.#sumSays, place < 0 ? "Point at a strip to read the three numbers at one place." : `[${place}]: ${format(wte.values[place], 4)} + ${format(wpe.values[place], 4)} = ${format(embedding.values[place], 4)}`);
+    put(this.#sumSays, place < 0 ? "Point at a strip to read the three numbers at one place." : `[${place}]: ${format(wte.values[place], 4)} + ` +
+      `${format(wpe.values[place], 4)} = ${format(embedding.values[place], 4)}`);
   }
 
   /** @param {Set<Topic>} changed */
@@ -106,10 +120,12 @@ class GlassBlock extends GlassView {
     const { trace, config } = store;
     if (!trace || !config) return;
     const { token, layer, head } = store.cursor;
-    put(this.#title, layer < 0 ? "Embedding" : `Block ${layer}`, el("span", { class: "quiet" }, ` at token ${token}, `), el("span", { class: "named" }, visible(trace.tokens[token].text)));
+    put(this.#title, layer < 0 ? "Embedding" : `Block ${layer}`, el("span", { class: "quiet" }, ` at token ${token}, `),
+      el("span", { class: "named" }, visible(trace.tokens[token].text)));
     this.#attention.hidden = this.#heads.hidden = this.#player.element.hidden = layer < 0;
     this.#embedding.hidden = layer >= 0;
-    const heads = Array.from({ length: config.n_head }, (_, other) => el("button", { "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
+    const heads = Array.from({ length: config.n_head }, (_, other) =>
+      el("button", { "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
     exchange(this.#heads, term("head", "Head"), heads);
     exchange(this.#editAttention, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, "ablate attention")]);
     exchange(this.#editMlp, layer < 0 ? [] : [editButton({ kind: "ablate_mlp", layer, how: "zero" }, "ablate MLP")]);
@@ -120,7 +136,8 @@ class GlassBlock extends GlassView {
       this.#showFrame();
       return;
     }
-    if (layer < 0) return void this.load(api.get(`/trace/${trace.id}/embedding?position=${token}`, { slot: "block-head" }), (found) => this.#showEmbedding(found));
+    if (layer < 0) return void this.load(api.get(`/trace/${trace.id}/embedding?position=${token}`, { slot: "block-head" }), (found) =>
+      this.#showEmbedding(found));
     const at = `layer=${layer}`;
     const wide = trace.tokens.length > MATRIX_TOKENS;
     this.#allPairs.hidden = wide;
@@ -166,7 +183,8 @@ class GlassBlock extends GlassView {
     const bar = part === "attention" ? 0 : this.#player.element.offsetHeight;
     const down = place.getBoundingClientRect().top - sheet.getBoundingClientRect().top - 12 - bar;
     if (sheet.scrollHeight > sheet.clientHeight + 1) sheet.scrollTop += down;
-    else if (part !== "attention") scrollBy(0, place.getBoundingClientRect().top - (document.querySelector("[role=tablist]")?.clientHeight ?? 60) - 8); // a phone: the page scrolls under the tabs
+    else if (part !== "attention") scrollBy(0, place.getBoundingClientRect().top - (document.querySelector("[role=tablist]")?.clientHeight
+      ?? 60) - 8); // a phone: the page scrolls under the tabs
   }
 
   /** What the player has come to; the rest is to come. */
@@ -182,7 +200,8 @@ class GlassBlock extends GlassView {
       if (now && this.#player.playing) this.#keepInSight(section);
     }
     const v = this.#vectors;
-    const needs = { "attn.z": "values", "attn.merged": "merge", "attn.proj": "add", resid_mid: "add", "mlp.gelu": "widen", "mlp.proj": "narrow", resid_post: "out", ln_1: "read", ln_2: "ln2" };
+    const needs = { "attn.z": "values", "attn.merged": "merge", "attn.proj": "add", resid_mid: "add", "mlp.gelu": "widen", "mlp.proj": "narrow",
+      resid_post: "out", ln_1: "read", ln_2: "ln2" };
     for (const [name, stage] of Object.entries(needs)) {
       v[name].classList.toggle("later", frame !== null && isLater(stage, frame.stage));
       v[name].classList.toggle("fresh", frame?.stage === stage);
@@ -211,7 +230,8 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1; then each number times its learned g, plus its b`);
+    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1; then each number ` +
+      `times its learned g, plus its b`);
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);
@@ -225,8 +245,11 @@ class GlassBlock extends GlassView {
     put(
       this.#maskSays,
       mask
-        ? "The mask cuts away the upper right triangle: no token sees what comes after it, so all positions can be trained in parallel. Switch it off above to get BERT’s full square."
-        : `Without the mask the triangle is a full square, as in BERT: this token would give ${percent(sum(found.unmasked.slice(token + 1)))} of its attention to later tokens. Good for understanding a finished sentence, of no use for writing one: the next word would be seen before it is guessed. From “Merge and add” on, the values are those of the real, masked model.`,
+        ? "The mask cuts away the upper right triangle: no token sees what comes after it, so all positions can be trained in parallel. Switch it " +
+          "off above to get BERT’s full square."
+        : `Without the mask the triangle is a full square, as in BERT: this token would give ${percent(sum(found.unmasked.slice(token + 1)))} of ` +
+          `its attention to later tokens. Good for understanding a finished sentence, of no use for writing one: the next word would be seen ` +
+          `before it is guessed. From “Merge and add” on, the values are those of the real, masked model.`,
     );
     v["attn.z"].show(mask ? "z" : "z without the mask", sumSoFar(shown));
     v["attn.merged"].show("merged", found["attn.merged"], { mark: [head * dHead, (head + 1) * dHead] });
@@ -235,7 +258,8 @@ class GlassBlock extends GlassView {
     const matrices = this.#matrices;
     if (!matrices) return;
     const [q, k, scores, scaled] = [matrices["attn.q"], matrices["attn.k"], matrices["attn.scores"], matrices["attn.scaled"]].map(rowsOf);
-    if (q.length === trace.tokens.length) this.#stages.show({ q, k, scores, scaled, weights: softmaxRows(scaled, mask), tokens: trace.tokens, token, mask, scale, name: shown.name });
+    if (q.length === trace.tokens.length) this.#stages.show({ q, k, scores, scaled, weights: softmaxRows(scaled, mask), tokens: trace.tokens, token,
+      mask, scale, name: shown.name });
   }
 
   /** @param {MlpSteps} found @param {number} layer */
@@ -265,12 +289,17 @@ class GlassBlock extends GlassView {
       const most = Math.max(...activations.map(Math.abs)) || 1;
       const fires = activations.map((value, place) => {
         const { fill, ink } = shade("loss", Math.max(0, value) / most);
-        return el("button", { class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`, "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null, style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
+        return el("button", { class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`,
+          "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null,
+          style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
       });
       return el("li", {},
-        el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`), el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`), editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),
+        el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`),
+          el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`),
+          editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),
         el("div", { class: "fired", role: "group", "aria-label": "where it fires" }, fires),
-        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads), el("span", { class: "quiet" }, "writes"), tokens(writes)));
+        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads),
+          el("span", { class: "quiet" }, "writes"), tokens(writes)));
     }));
     if (grown && ["mlp", "neurons"].includes(store.get().part)) this.#goTo(store.get().part); // now there is room to scroll
   }

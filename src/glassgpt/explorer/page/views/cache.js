@@ -1,7 +1,7 @@
-// The cache player: generation step by step. Lit columns are computed in this step, grey ones are cached.
+// The cache player: generation step by step. Lit columns are computed in this step, gray ones are cached.
 
 import { bytesPerToken, steps } from "./cost.js";
-import { colour, el, put, short, svg } from "../draw/draw.js";
+import { color, el, put, short, svg } from "../draw/draw.js";
 import { count, head, label, line, Panel, figure, current, slider } from "../panel.js";
 import { store } from "../state/store.js";
 import { promptLength } from "../text/text.js";
@@ -39,15 +39,19 @@ class GlassCache extends Panel {
 
   parts = [
     el("h2", {}, "Generation with a KV cache"),
-    el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column attends to later ones. Cached, they need not be computed again."),
+    el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column " +
+      "attends to later ones. Cached, they need not be computed again."),
     el("div", { class: "acts", role: "group", "aria-label": "Player" },
       el("button", { title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
       el("button", { title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
     el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
     el("p", { class: "cache-said", role: "status" }, this.#step.says),
-    el("p", { class: "small quiet colour-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), "computed in this step"), el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), "kept in the cache"), el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), "not there yet")),
+    el("p", { class: "small quiet color-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), "computed in this step"),
+      el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), "kept in the cache"),
+      el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), "not there yet")),
     this.#figures, this.#numbers,
-    el("p", { class: "small quiet" }, "Counted: multiplications of all matrix products, of attention, and of the logits at the last position; 4 bytes per value. LayerNorm, GELU and softmax are not counted."),
+    el("p", { class: "small quiet" }, "Counted: multiplications of all matrix products, of attention, and of the logits at the last position; 4 " +
+      "bytes per value. LayerNorm, GELU and softmax are not counted."),
   ];
 
   /** @type {Panel["keys"]} */ keys = [
@@ -119,7 +123,8 @@ class GlassCache extends Panel {
     const { length } = trace.tokens;
     const step = all[now];
     this.#step.input.max = String(all.length - 1);
-    this.#step.show(now, `Step ${now + 1} of ${all.length}: ${now === 0 ? `the prompt is computed, tokens 0 to ${step.to - 1}.` : `token ${step.to - 1} is computed; ${step.from} are cached.`}`);
+    this.#step.show(now, `Step ${now + 1} of ${all.length}: ` +
+      `${now === 0 ? `the prompt is computed, tokens 0 to ${step.to - 1}.` : `token ${step.to - 1} is computed; ${step.from} are cached.`}`);
     this.#given.input.max = String(length);
     this.#given.show(given, `${given} of ${length} tokens`);
     // Side by side where the tower is too high for two, or where the text fits into a half.
@@ -127,7 +132,8 @@ class GlassCache extends Panel {
     const width = room < 480 || (config.n_layer <= 6 && columns(beside, length).shown < length) ? room : beside;
     put(this.#figures, this.#figure(width, "With the KV cache", step.from, step.to), this.#figure(width, "Without", 0, step.to));
     const token = bytesPerToken(config);
-    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many), `${many / few >= 10 ? Math.round(many / few) : (many / few).toFixed(1)} ×`];
+    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many),
+      `${many / few >= 10 ? Math.round(many / few) : (many / few).toFixed(1)} ×`];
     put(this.#numbers,
       head(["", "with", "without", "saved"]),
       el("tbody", {},
@@ -138,7 +144,10 @@ class GlassCache extends Panel {
         line(`cache size, ${count(token)} B per token`, [bytes(step.cached), "0 B", ""])));
   }
 
-  /** The tower's keys and values at a step. @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to */
+  /**
+   * The tower's keys and values at a step.
+   * @param {number} width @param {string} title @param {number} from first column that is computed @param {number} to
+   */
   #figure(width, title, from, to) {
     const { trace: { tokens }, config: { n_layer } } = current();
     const { cell, shown } = columns(width, tokens.length);
@@ -146,7 +155,7 @@ class GlassCache extends Panel {
     const last = Math.min(tokens.length, first + shown);
     const rows = Math.min(n_layer, 16);
     const height = 58 + rows * (CELL.height + CELL.gap);
-    const [ink, grey, accent, accentInk] = ["ink", "line-strong", "accent", "accent-ink"].map(colour);
+    const [ink, gray, accent, accentInk] = ["ink", "line-strong", "accent", "accent-ink"].map(color);
     /** @type {SVGElement[]} */
     const made = [label(0, 13, title, { "font-size": 13, fill: ink })];
     const at = (/** @type {number} */ column) => LEFT + (column - first) * (cell + CELL.gap);
@@ -157,14 +166,16 @@ class GlassCache extends Panel {
         const is = column >= to ? "empty" : column >= from ? "lit" : "kept";
         ["k", "v"].forEach((name, i) => {
           const x = at(column) + (i * cell) / 2;
-          const paint = { empty: { fill: "none", stroke: grey, "stroke-dasharray": "2 2" }, lit: { fill: accent }, kept: { fill: grey, "fill-opacity": 0.55 } }[is];
+          const paint = { empty: { fill: "none", stroke: gray, "stroke-dasharray": "2 2" }, lit: { fill: accent },
+            kept: { fill: gray, "fill-opacity": 0.55 } }[is];
           made.push(svg("rect", { x, y, width: cell / 2 - 1, height: CELL.height, rx: 2, class: is, ...paint }));
           if (is !== "empty") made.push(label(x + cell / 4 - 0.5, y + 11, name, { "text-anchor": "middle", fill: is === "lit" ? accentInk : ink }));
         });
       }
     }
     for (let column = first; column < last; column++) {
-      made.push(label(at(column) + cell / 2, height - 20, short(tokens[column].text, cell < 30 ? 4 : 5), { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
+      made.push(label(at(column) + cell / 2, height - 20, short(tokens[column].text, cell < 30 ? 4 : 5),
+        { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
     }
     const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
     if (more.length > 0) made.push(label(LEFT, height - 4, `not shown: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));

@@ -1,14 +1,15 @@
 // Compare: two models, or two checkpoints of a run, on the same text, by token and by layer.
 
 import { api } from "../state/api.js";
-import { colour, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw/draw.js";
+import { color, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw/draw.js";
 import { head, label, line, named, Panel, figure, scroll, slider } from "../panel.js";
 import { store } from "../state/store.js";
 
 /** The models and checkpoints to choose from. @returns {{name: string, source: Source}[]} */
 function sources() {
   const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
-  return [...models.map(({ name }, model) => ({ name, source: model === 0 ? {} : { model } })), ...checkpoints.map(({ name, step }) => ({ name, source: { checkpoint: step } }))];
+  return [...models.map(({ name }, model) => ({ name, source: model === 0 ? {} : { model } })),
+    ...checkpoints.map(({ name, step }) => ({ name, source: { checkpoint: step } }))];
 }
 
 /** Its index among them, or -1. @param {Source | undefined} source */
@@ -17,7 +18,10 @@ const place = (source) => sources().findIndex((one) => JSON.stringify(one.source
 /** The model that is shown, as one of the sources. @returns {Source} */
 const shown = () => (store.trace?.model ? { model: store.trace.model } : {});
 
-/** What to compare it with, if nothing is chosen: a model that was named at the start, the first checkpoint of the run, or a model with as large a vocabulary. @returns {Source | null} */
+/**
+ * What to compare it with, if nothing is chosen: a model that was named at the start, the first checkpoint of the run, or a model with as large a vocabulary.
+ * @returns {Source | null}
+ */
 function companion() {
   const { models, checkpoints } = /** @type {ModelInfo} */ (store.info);
   const own = store.trace?.model ?? 0;
@@ -49,7 +53,8 @@ class GlassCompare extends Panel {
   #said = el("p", { class: "said", role: "status" });
   #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
-  parts = [el("h2", { class: "kept" }, "Two models, one text"), this.#choice, this.#slider, this.problem, this.#said, this.#figure, scroll("Logit lens of both", this.#lens)];
+  parts = [el("h2", { class: "kept" }, "Two models, one text"), this.#choice, this.#slider, this.problem, this.#said, this.#figure,
+    scroll("Logit lens of both", this.#lens)];
 
   build() {
     this.append(...this.parts);
@@ -73,7 +78,8 @@ class GlassCompare extends Panel {
       put(this.#lens);
       if (!this.#choice.hidden) this.#showChoice({ a: shown(), b: {} });
       const name = store.info.models[store.trace?.model ?? 0].name;
-      put(this.#said, `There is no other model here with the vocabulary of ${name}, so their tokens could not be compared. Start the Explorer with a second one, or with a training run that has checkpoints:`);
+      put(this.#said, `There is no other model here with the vocabulary of ${name}, so their tokens could not be compared. Start the Explorer with ` +
+        `a second one, or with a training run that has checkpoints:`);
       return put(this.#figure, el("pre", { class: "command", tabindex: 0 }, "glassgpt explore --compare OTHER\nglassgpt explore --model runs/mine"));
     }
     this.#showChoice(both);
@@ -92,7 +98,8 @@ class GlassCompare extends Panel {
     if (this.#choice.childElementCount === 0) {
       const selects = /** @type {const} */ (["a", "b"]).map((side) => {
         const select = el("select", { id: `compare-${side}` }, sources().map(({ name }, i) => el("option", { value: i }, name)));
-        select.addEventListener("change", () => store.set({ compare: { ...(pair() ?? { a: shown(), b: shown() }), [side]: sources()[Number(select.value)].source } }));
+        select.addEventListener("change", () =>
+          store.set({ compare: { ...(pair() ?? { a: shown(), b: shown() }), [side]: sources()[Number(select.value)].source } }));
         return [el("label", { for: select.id }, side.toUpperCase()), select];
       });
       const swap = () => {
@@ -116,7 +123,8 @@ class GlassCompare extends Panel {
     const at = Math.min(store.cursor.token, found.a.tokens.length - 1);
     const [a, b] = [found.a.token_loss[at], found.b.token_loss[at]];
     put(this.#said, named(found.a.tokens[at].text),
-      a && b ? ` has probability ${percent(a.p)} in A (rank ${a.rank}) and ${percent(b.p)} in B (rank ${b.rank}). ` : " is the first token and has no prediction. ",
+      a && b ? ` has probability ${percent(a.p)} in A (rank ${a.rank}) and ${percent(b.p)} in B (rank ${b.rank}). `
+        : " is the first token and has no prediction. ",
       `Next token: KL ${format(found.kl[at])} nats.`);
     put(this.#figure, this.#bars(found, at));
     this.#showLens(found, at);
@@ -135,15 +143,17 @@ class GlassCompare extends Panel {
       const up = Math.max(1, (Math.abs(d) / limit) * 44);
       const tall = Math.max(1, (kl[i] / most) * 52);
       return svg("g", { onclick: () => store.set({ token: i }) },
-        svg("rect", { x, y: 0, width: column, height: 206, fill: i === at ? colour("accent-soft") : "transparent" }, svg("title", {}, `${visible(token.text)}: p of B less p of A ${format(d)}, KL ${format(kl[i])}`)),
+        svg("rect", { x, y: 0, width: column, height: 206, fill: i === at ? color("accent-soft") : "transparent" },
+          svg("title", {}, `${visible(token.text)}: p of B less p of A ${format(d)}, KL ${format(kl[i])}`)),
         i > 0 && svg("rect", { x: x + 3, y: d > 0 ? 58 - up : 58, width: column - 6, height: up, fill: diverging(d, Math.abs(d)).fill }),
-        label(x + column / 2, 128, short(token.text, Math.max(3, Math.floor(column / 7))), { "text-anchor": "middle", fill: colour("ink") }),
+        label(x + column / 2, 128, short(token.text, Math.max(3, Math.floor(column / 7))), { "text-anchor": "middle", fill: color("ink") }),
         svg("rect", { x: x + 3, y: 206 - tall, width: column - 6, height: tall, fill: shade("attention", 0.7).fill }));
     });
     const axis = /** @type {[number, string][]} */ ([[18, format(limit, 2)], [61, "0"], [105, format(-limit, 2)], [158, format(most, 2)], [209, "0"]]);
-    const words = /** @type {[number, string][]} */ ([[10, "probability of each token: up, more likely in B"], [113, "down, more likely in A"], [145, "KL divergence of the next-token distributions, in nats"]]);
+    const words = /** @type {[number, string][]} */ ([[10, "probability of each token: up, more likely in B"], [113, "down, more likely in A"],
+      [145, "KL divergence of the next-token distributions, in nats"]]);
     return figure(width, 212, "Difference in probability and KL at each token", bars,
-      [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: colour("line-strong") })),
+      [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: color("line-strong") })),
       axis.map(([y, text]) => label(left - 4, y, text, { "text-anchor": "end" })),
       words.map(([y, text]) => label(left + 2, y, text)));
   }
@@ -161,8 +171,10 @@ class GlassCompare extends Panel {
       return el("td", { style: { background: fill, color: ink } }, el("code", {}, visible(lens.texts[row][at])), ` ${percent(p)}`, where);
     };
     const same = a.lens.p.length === b.lens.p.length;
-    const name = (/** @type {number} */ down) => (down === 0 ? "at the end" : same ? (down === layers - 1 ? "embedding" : `after block ${layers - 2 - down}`) : `${down} before the end`);
-    const rows = Array.from({ length: layers }, (_, down) => line(same && down === 0 ? `after block ${layers - 2}` : name(down), [cell(a, down), cell(b, down)]));
+    const name = (/** @type {number} */ down) =>
+      (down === 0 ? "at the end" : same ? (down === layers - 1 ? "embedding" : `after block ${layers - 2 - down}`) : `${down} before the end`);
+    const rows = Array.from({ length: layers }, (_, down) => line(same && down === 0 ? `after block ${layers - 2}` : name(down),
+      [cell(a, down), cell(b, down)]));
     put(this.#lens, head(["logit lens", "A", "B"]), el("tbody", {}, rows));
   }
 }

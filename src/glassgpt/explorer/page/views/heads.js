@@ -1,4 +1,4 @@
-// View 4: the attention pattern of every head. Point to preview, click to keep, shift-click to ablate, Ctrl-click to overlay, drop to patch.
+// The attention pattern of every head. Point to preview, click to keep, Shift-click to ablate, Ctrl-click to overlay, drop to patch.
 
 import { api } from "../state/api.js";
 import { el, exchange, percent, put, ramp } from "../draw/draw.js";
@@ -7,7 +7,7 @@ import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../heads/head-kinds
 import { bind } from "../keys.js";
 import { GlassPattern, PAINTS, withoutFirst } from "../heads/pattern.js";
 import { store } from "../state/store.js";
-import { Thumbnails } from "../heads/thumbnails.js";
+import { Thumbnails, placeOf, thumbOf } from "../heads/thumbnails.js";
 import { GlassView } from "../view.js";
 
 /** @typedef {{layer: number, head: number}} Place */
@@ -31,7 +31,8 @@ class GlassHeads extends GlassView {
   #edits = el("div", { class: "edits" });
   #together = el("div", { class: "choice together", role: "group", "aria-label": "Heads drawn together" });
   #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
-  #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, "all heads"), KINDS.map(({ name, title }) => el("option", { value: name }, title)));
+  #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, "all heads"),
+    KINDS.map(({ name, title }) => el("option", { value: name }, title)));
   #sort = el("input", { type: "checkbox", id: "sort", onchange: () => store.set({ sort: this.#sort.checked }) });
   #skip = el("input", { type: "checkbox", id: "skip-first", onchange: () => store.set({ skipFirst: this.#skip.checked }) });
   #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
@@ -88,19 +89,23 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. ", touch.matches ? "Tap one to see it large; the buttons above it ablate it, patch it, or draw it together with others." : "Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
-      el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter), el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
+      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. ", touch.matches
+        ? "Tap one to see it large; the buttons above it ablate it, patch it, or draw it together with others."
+        : "Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
+      el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter),
+        el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
       this.problem,
       el(
         "div",
         { class: "side" },
-        el("div", {}, this.#grid, el("div", { class: "colour-keys" }, ramp("weight 0%", "attention", "100%")), this.#rests),
+        el("div", {}, this.#grid, el("div", { class: "color-keys" }, ramp("weight 0%", "attention", "100%")), this.#rests),
         el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#together, this.#large),
         el(
           "section",
           {},
           el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-          el("p", { class: "says" }, touch.matches ? "Choose a head above and press patch: at" : "Drag one of its heads onto the grid above (or press p) to patch it: at", " each position the head’s output is taken from the second text."),
+          el("p", { class: "says" }, touch.matches ? "Choose a head above and press patch: at"
+            : "Drag one of its heads onto the grid above (or press p) to patch it: at", " each position the head’s output is taken from the second text."),
           this.#from,
         ),
       ),
@@ -178,7 +183,8 @@ class GlassHeads extends GlassView {
       grid.style.setProperty("--heads", String(n_head));
       grid.style.setProperty("--layers", String(n_layer));
       const heads = Array.from({ length: n_head }, (_, head) => head);
-      put(grid, this.#pictures.get(grid)?.canvas, layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
+      put(grid, this.#pictures.get(grid)?.canvas,
+        layers.flatMap((layer) => [el("span", { class: "quiet small" }, layer), ...heads.map((head) => thumbOf(layer, head, main))]));
     }
     const part = main ? this : grid; // the large head and the shares are of the main one
     const isCurrent = () => trace === (main ? store.trace : store.secondTrace) && this.isConnected;
@@ -188,18 +194,21 @@ class GlassHeads extends GlassView {
     if (!api.offline && trace.tokens.length <= ALL_TOKENS && layers.some((layer) => !api.peek(path(layer)))) {
       await this.load(api.get(`/trace/${trace.id}/patterns`), ({ "attn.weights": { shape, data } }) => {
         const size = data.length / n_layer;
-        for (const layer of layers) api.remember(path(layer), { "attn.weights": { shape: shape.slice(1), data: data.subarray(layer * size, (layer + 1) * size) } });
+        for (const layer of layers) api.remember(path(layer),
+          { "attn.weights": { shape: shape.slice(1), data: data.subarray(layer * size, (layer + 1) * size) } });
       }, part);
     }
     for (const layer of layers) {
       const known = api.peek(path(layer));
       if (known && isCurrent()) this.#draw(grid, trace, layer, known["attn.weights"].data, main);
-      else if (isCurrent()) await this.load(api.get(path(layer)), ({ "attn.weights": weights }) => isCurrent() && this.#draw(grid, trace, layer, weights.data, main), part);
+      else if (isCurrent()) await this.load(api.get(path(layer)), ({ "attn.weights": weights }) => isCurrent()
+        && this.#draw(grid, trace, layer, weights.data, main), part);
       if (!isCurrent()) return;
     }
     if (!main) return;
     const rest = [...this.#kinds.values()].filter((shares) => shares.first > 0.4).length;
-    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: a place to look at when there is nothing to fetch.` : "");
+    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: ` +
+      "a place to look at when there is nothing to fetch." : "");
     this.#arrange();
     this.#mark();
     this.#showLarge();
@@ -288,11 +297,14 @@ class GlassHeads extends GlassView {
     put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly attends to ${kind.says}`) : null);
     const { pattern, least, overlay } = store.get();
     exchange(this.#edits,
-      editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"), editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
+      editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"),
+      editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
       el("button", { class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
     const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: paintOf(i) }));
     this.#together.hidden = others.length === 0;
-    exchange(this.#together, others.length === 0 ? [] : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () => store.set({ overlay: overlay.filter((one) => one !== other) })))]);
+    exchange(this.#together, others.length === 0 ? []
+      : [key(name, PAINTS[0], null), ...others.map(({ name: other, paint }) => key(other, paint, () =>
+      store.set({ overlay: overlay.filter((one) => one !== other) })))]);
     const weights = this.#weights(place);
     this.#large.classList.toggle("stale", !weights);
     if (!weights) return;
@@ -301,17 +313,19 @@ class GlassHeads extends GlassView {
       const found = this.#weights({ layer, head });
       return found ? [{ weights: found, paint }] : [];
     });
-    this.#large.show({ weights, tokens: trace.tokens, token: store.cursor.token, others: drawn }, others.length > 0 ? "lines" : pattern, least, `pattern of head ${[name, ...others.map((other) => other.name)].join(", ")}`);
+    this.#large.show({ weights, tokens: trace.tokens, token: store.cursor.token, others: drawn }, others.length > 0 ? "lines" : pattern, least,
+      `pattern of head ${[name, ...others.map((other) => other.name)].join(", ")}`);
   }
 }
 
-/** The colour of the i-th head drawn over the cursor's. @param {number} i */
+/** The color of the i-th head drawn over the cursor's. @param {number} i */
 const paintOf = (i) => PAINTS[(i + 1) % PAINTS.length];
 
-/** The colour of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
+/** The color of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
 function key(name, paint, remove) {
   const dot = el("i", { class: "dot", "aria-hidden": "true", style: { background: `var(--${paint})` } });
-  return remove ? el("button", { class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`) : el("span", { class: "small" }, dot, name);
+  return remove ? el("button", { class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`)
+    : el("span", { class: "small" }, dot, name);
 }
 
 /** Draw a head together with others, or no more. @param {Place} place */
@@ -325,17 +339,6 @@ function toggleOverlay({ layer, head }) {
 function cursorHead() {
   const { layer, head } = store.cursor;
   return { layer: Math.max(0, layer), head };
-}
-
-/** @param {number} layer @param {number} head @param {boolean} main */
-function thumbOf(layer, head, main) {
-  return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1, title: `Head ${layer}.${head}` });
-}
-
-/** @param {Event} event @returns {Place | null} the head an event happened on */
-function placeOf({ target }) {
-  const thumb = target instanceof Element ? target.closest(".thumb") : null;
-  return thumb instanceof HTMLElement ? { layer: Number(thumb.dataset.layer), head: Number(thumb.dataset.head) } : null;
 }
 
 customElements.define("glass-heads", GlassHeads);

@@ -24,10 +24,13 @@ function samplingParams() {
 
 /** @type {{name: SamplingParam, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
 const SLIDERS = [
-  { name: "temperature", label: "Temperature", hint: "below 1 sharpens the distribution, above 1 flattens it", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? "0: greedy" : v.toFixed(2)) },
+  { name: "temperature", label: "Temperature", hint: "below 1 sharpens the distribution, above 1 flattens it", range: { max: 2, step: 0.05 },
+    say: (v) => (v === 0 ? "0: greedy" : v.toFixed(2)) },
   { name: "topK", label: "Top-k", hint: "only the k most likely tokens", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
-  { name: "topP", label: "Top-p", hint: "the fewest tokens that reach this probability", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) => (v >= 1 ? "off" : v.toFixed(2)) },
-  { name: "minP", label: "Min-p", hint: "at least this fraction of the top probability", range: { max: 1, step: 0.01 }, say: (v) => (v === 0 ? "off" : v.toFixed(2)) },
+  { name: "topP", label: "Top-p", hint: "the fewest tokens that reach this probability", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) =>
+    (v >= 1 ? "off" : v.toFixed(2)) },
+  { name: "minP", label: "Min-p", hint: "at least this fraction of the top probability", range: { max: 1, step: 0.01 }, say: (v) =>
+    (v === 0 ? "off" : v.toFixed(2)) },
 ];
 
 /** The slider of top-k is logarithmic, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
@@ -45,7 +48,8 @@ class GlassNext extends Panel {
   #rows = Array.from({ length: SHOWN }, (_, i) => this.#candidate(i));
   #params = SLIDERS.map(({ name, label, hint, range }) => {
     const left = el("span", { class: "left", id: `left-${name}` });
-    const made = slider(`param-${name}`, label, { ...range, "aria-describedby": left.id }, (value) => store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
+    const made = slider(`param-${name}`, label, { ...range, "aria-describedby": left.id }, (value) =>
+      store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
     return { ...made, left, row: el("div", { class: "param", title: hint }, made.label, made.says, left, made.input) };
   });
   #figure = el("figure");
@@ -57,7 +61,8 @@ class GlassNext extends Panel {
   #table = new FromVector((response, use) => this.load(response, use, this.#table.element));
   #normal = el("div", {},
     el("div", { class: "next-columns" },
-      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)), el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
+      el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)),
+        el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
       el("div", {}, this.#params.map(({ row }) => row), this.#figure)),
     el("div", { class: "acts" },
       el("button", { class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Sample a token"),
@@ -85,7 +90,8 @@ class GlassNext extends Panel {
     const [bar, plain] = [el("i", { class: "fill" }), el("i", { class: "plain" })];
     const button = el("button", { class: "candidate", onclick: () => this.pick(i) },
       el("kbd", { "aria-hidden": "true" }, (i + 1) % 10), word, el("span", { class: "track", "aria-hidden": "true" }, bar, plain), share);
-    const why = el("button", { class: "why", title: "Why this word?", onclick: () => this.sampler && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
+    const why = el("button", { class: "why", title: "Why this word?", onclick: () => this.sampler
+      && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
     return { item: el("li", {}, button, why), button, why, word, bar, plain, share };
   }
 
@@ -98,10 +104,10 @@ class GlassNext extends Panel {
     const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) {
-      this.grey(false);
+      this.gray(false);
       return this.#show();
     }
-    if (edits.length > 0 && !effectNow()) return this.grey(true); // it is loading
+    if (edits.length > 0 && !effectNow()) return this.gray(true); // it is loading
     const logits = edits.length > 0 ? effectNow() : api.get(`/trace/${id}/next?position=${store.cursor.token}`, { slot: "next" });
     this.#table.load(); // in the same request
     void this.load(Promise.all([logits, api.get(`/vocabulary?model=${model}`)]), ([{ logits }, { texts }]) => {
@@ -164,7 +170,8 @@ class GlassNext extends Panel {
     const changed = edits.length > 0 ? `, with ${edits.map(describe).join(", ")}` : "";
     if (!next) return put(this.#title, "Next token after ", named(tokens[token].text), changed);
     const rank = sampler.rankOf[next.id];
-    put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text), `: rank ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick continues from here.`);
+    put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text),
+      `: rank ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick continues from here.`);
   }
 
   /** Append a candidate. @param {number} rank */
@@ -183,7 +190,8 @@ class GlassNext extends Panel {
     const step = Math.max(0, store.cursor.token + 1 - promptLength());
     const number = uniform(seed, step);
     const rank = sampler.draw(number);
-    put(this.#said, `Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(this.words[sampler.order[rank]] ?? ""), `, rank ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
+    put(this.#said, `Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(this.words[sampler.order[rank]] ?? ""),
+      `, rank ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
     appendTokens([sampler.order[rank]]);
   }
 

@@ -1,4 +1,4 @@
-// View 1: the text as tokens, coloured by loss; on hover, the BPE merges of each.
+// The text as tokens, colored by loss; on hover, the BPE merges of each.
 
 import { el, format, percent, put, ramp, shade, lossLevel, visible } from "../draw/draw.js";
 import { Arcs } from "../draw/arcs.js";
@@ -33,7 +33,8 @@ class GlassStrip extends GlassView {
 
   build() {
     const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
-    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll, el("div", { class: "line" }, this.#box, el("div", { class: "beside" }, this.#arcs.controls, this.#inserts.element)), this.#card);
+    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll,
+      el("div", { class: "line" }, this.#box, el("div", { class: "beside" }, this.#arcs.controls, this.#inserts.element)), this.#card);
     this.#roll.hidden = true;
     this.#box.append(this.#arcs.picture);
     this.#field.addEventListener("focus", () => (this.#field.dataset.touched = "true"));
@@ -175,14 +176,15 @@ class GlassStrip extends GlassView {
   }
 }
 
-/** The colour of a token's loss; the first token has none. @param {TokenLoss | null} loss */
+/** The color of a token's loss; the first token has none. @param {TokenLoss | null} loss */
 const shadeOf = (loss) => (loss ? shade("loss", lossLevel(loss.p)) : { fill: "", ink: "" });
 
 /** @param {Trace} trace @param {Token} token @param {number} place */
 function chipOf(trace, token, place) {
   const { fill, ink } = shadeOf(trace.token_loss[place]);
   const joined = trace.words[token.word]?.first !== place;
-  return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" }, el("b", { style: { background: fill, color: ink } }, eventLabel(token.text) ?? visible(token.text)), token.id);
+  return el("button", { class: joined ? "chip joined" : "chip", "data-token": place, tabindex: -1, "aria-describedby": "token-card" },
+    el("b", { style: { background: fill, color: ink } }, eventLabel(token.text) ?? visible(token.text)), token.id);
 }
 
 /**
@@ -200,7 +202,8 @@ function cardOf(trace, place) {
     facts.rank = `${loss.rank.toLocaleString("en")} of ${size.toLocaleString("en")}`;
     facts["entropy of the prediction"] = `${format(loss.entropy / Math.LN2, 2)} bits`;
   } else facts.probability = "none: it is the first token";
-  return [el("div", { class: "piece" }, visible(token.text)), el("dl", {}, Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
+  return [el("div", { class: "piece" }, visible(token.text)),
+    el("dl", {}, Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
 }
 
 /** @param {Word | undefined} word */

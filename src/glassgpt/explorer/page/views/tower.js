@@ -1,4 +1,4 @@
-// View 2: the tower. Columns are tokens, rows are layers; each cell is the logit lens there.
+// The tower. Columns are tokens, rows are layers; each cell is the logit lens there.
 
 import { api } from "../state/api.js";
 import { attentionRow, patternPath, PATTERN_TOKENS } from "../draw/attention-row.js";
@@ -21,7 +21,8 @@ const CURSOR = ["token", "layer", "head", "pin"];
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin", "game"];
-  foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`, ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
+  foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`,
+    ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
   #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
@@ -119,7 +120,8 @@ class GlassTower extends GlassView {
     const last = Math.min(this.#range[1], trace.tokens.length - 1);
     this.#resize(Math.min(this.#range[0], last + 1), last);
     this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
-    put(this.#note, this.#lens !== trace.lens ? ["with your edits; a dot marks changed cells"] : [term("logit lens"), ": the most likely next token after each block"]);
+    put(this.#note, this.#lens !== trace.lens ? ["with your edits; a dot marks changed cells"]
+      : [term("logit lens"), ": the most likely next token after each block"]);
     this.#drawStreams();
     this.#moveCursor();
   }
@@ -181,7 +183,8 @@ class GlassTower extends GlassView {
     const { rows, pitch, labelWidth, cellWidth } = this.#layout;
     const { layer, kind } = rows[place];
     const style = { left: `${labelWidth + token * pitch + (pitch - cellWidth) / 2}px`, width: `${cellWidth}px` };
-    return el("div", { role: kind === "token" ? "columnheader" : "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2, "data-token": token, "data-layer": layer, style });
+    return el("div", { role: kind === "token" ? "columnheader" : "gridcell", id: `cell-${kind}-${layer}-${token}`, "aria-colindex": token + 2,
+      "data-token": token, "data-layer": layer, style });
   }
 
   /** What a cell says, unless it says so already. @param {HTMLElement} cell @param {Trace} trace @param {number} place of its row @param {number} token */
@@ -196,7 +199,8 @@ class GlassTower extends GlassView {
     cell.setAttribute("aria-description", said.label);
     cell.style.background = said.fill;
     cell.style.color = said.ink;
-    put(cell, el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)), high >= 32 && said.detail ? el("span", { class: "how" }, said.detail) : null);
+    put(cell, el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)), high >= 32 && said.detail
+      ? el("span", { class: "how" }, said.detail) : null);
   }
 
   #drawStreams() {
@@ -231,7 +235,8 @@ class GlassTower extends GlassView {
     this.#grid.setAttribute("aria-activedescendant", `cell-lens-${layer}-${token}`);
     this.#showCard();
     const path = patternPath(trace, layer);
-    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void api.get(path).then(() => this.#drawCurves(), () => {}); // until then there are none
+    if (layer >= 0 && !api.peek(path) && trace.tokens.length <= PATTERN_TOKENS) void api.get(path).then(() => this.#drawCurves(), () => {});
+      // until then there are none
   }
 
   #showCard() {
@@ -283,7 +288,8 @@ function contentOf(trace, lens, kind, layer, token) {
     const loss = trace.token_loss[token + 1];
     if (!loss) return { ...plain, text: "?", label: "is the last token; the next one is not known" };
     const { text } = trace.tokens[token + 1];
-    return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p), label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
+    return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p),
+      label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
   }
   if (store.get().game && token === trace.tokens.length - 1) return { ...plain, text: "?", label: "is hidden during the game" };
   const row = layer + 1;

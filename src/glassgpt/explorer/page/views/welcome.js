@@ -33,7 +33,8 @@ class GlassWelcome extends HTMLElement {
   #list() {
     const { examples } = knownExamples();
     const names = JSON.stringify(examples.map(({ name }) => name));
-    if (names !== this.#listed) put(this.#examples, el("option", { value: "" }, "your own text"), examples.map(({ name, words }, i) => el("option", { value: i, title: words }, `${name} (${words})`)));
+    if (names !== this.#listed) put(this.#examples, el("option", { value: "" }, "your own text"),
+      examples.map(({ name, words }, i) => el("option", { value: i, title: words }, `${name} (${words})`)));
     this.#listed = names;
     const open = examples.findIndex(isOpen);
     this.#examples.value = open < 0 ? "" : String(open);
@@ -49,7 +50,8 @@ class GlassWelcome extends HTMLElement {
     const { trace } = store;
     if (!trace?.salient_head || !store.isAtSalientHead) return put(this.#opened);
     const { layer, head, first, last, share } = trace.salient_head;
-    put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where “${wordAt(trace, trace.tokens.length - 1)}” looks back most at one ${knownExamples().kind === "music" ? "event" : "word"}, “${wordAt(trace, first, last)}” (${percent(share)}). `);
+    put(this.#opened, `Shown is block ${layer}, head ${head}: of all heads it is where “${wordAt(trace, trace.tokens.length - 1)}” looks back most ` +
+      `at one ${knownExamples().kind === "music" ? "event" : "word"}, “${wordAt(trace, first, last)}” (${percent(share)}). `);
   }
 
   #render() {
