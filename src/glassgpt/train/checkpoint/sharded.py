@@ -50,8 +50,8 @@ def write_shards(
     check_finite(tensors, folder.name, group)
     state = {key: to_stored(name, value) for key, (name, value) in tensors.items()}
     with contextlib.ExitStack() as stack:
-        made = str(stack.enter_context(atomic_write(folder, folder=True))) if group.is_main else ""
-        part = Path(group.all_gather_object(made)[0])
+        name = str(stack.enter_context(atomic_write(folder, folder=True))) if group.is_main else ""
+        part = Path(group.all_gather_object(name)[0])
         try:
             save(state, storage_writer=HuggingFaceStorageWriter(str(part), save_distributed=True))
         except CheckpointException as error:  # raised on all ranks; the first failure says why
@@ -59,10 +59,10 @@ def write_shards(
         if group.is_main:
             (part / REST).write_bytes(safetensors.torch.save(dict(rest), dict(metadata)))
         group.barrier()
-        mine = sorted(part.glob("*.safetensors"))[group.rank :: group.world_size]
+        own_files = sorted(part.glob("*.safetensors"))[group.rank :: group.world_size]
         sums: dict[str, list[int]] = {}
         for of_rank in group.all_gather_object(
-            {file.name: [file.stat().st_size, file_crc32(file)] for file in mine}
+            {file.name: [file.stat().st_size, file_crc32(file)] for file in own_files}
         ):
             sums |= of_rank
         if group.is_main:

@@ -1,4 +1,4 @@
-"""What is kept next to a tuned model until its run is finished, so that an interrupted run resumes exactly.
+"""The files kept next to a tuned model until its run is finished: an interrupted run resumes exactly.
 
 .OUT.tuning/tuning.json     the settings, some of them chosen by the clock, and how much time is left
 .OUT.tuning/...             a run folder as `train` keeps it: checkpoints and the log of all evaluations

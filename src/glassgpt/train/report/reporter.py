@@ -34,7 +34,7 @@ class Reporter:
         """After each step; a record with `val_loss` is an evaluation."""
 
     def show_sample(self, text: str) -> None:
-        """After an evaluation: what the model generates now."""
+        """After an evaluation: a text that the model generated."""
 
     def info(self, message: str) -> None: ...
 
