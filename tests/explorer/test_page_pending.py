@@ -181,3 +181,91 @@ def test_the_tour_waits_for_the_numbers_of_its_text(visit: Begin) -> None:
     gate.open()
     page.until(f"{words}.ariaBusy === 'false'")
     assert page.texts(".tour-words p")[1] != before
+
+
+PATCH = '[{"kind":"patch","step":"h.0.attn.z","source":"second","head":1}]'
+
+
+def test_the_effect_of_a_patch_is_gray_while_another_second_text_loads(visit: Begin) -> None:
+    page = visit().open(TEXT, view="heads", second="The dog ran to the", edits=PATCH)
+    page.until("document.querySelector('glass-edits li') !== null")
+    page.painted()
+    before = page.js(NUMBERS)
+    gate = Gate(page)
+    gate.shut = True
+    page.page.locator("#second").fill("Six cats slept")
+    page.js(FRAME)
+    typed = page.js(NUMBERS)
+    assert page.until("document.querySelector('#status').textContent === 'computing…'")
+    page.until("store.get().second === 'Six cats slept'")
+    later = page.js(NUMBERS)
+    gate.open()
+    page.until("document.querySelector('.stale, .old, .computing, .was') === null")
+    after = page.painted().js(NUMBERS)
+    assert (before["gray"], after["gray"]) == ([], [])
+    assert set(before["clear"]) != set(after["clear"])
+    for seen in (typed, later):
+        assert set(seen["clear"]) - set(after["clear"]) == set()
+    # Typed back before the answer came, it is the same effect again.
+    page.page.locator("#second").fill("Six cats slep")
+    page.page.locator("#second").fill("Six cats slept")
+    page.until("document.querySelector('.stale, .computing, .was') === null")
+    page.until("document.querySelector('glass-edits li') !== null")
+    assert set(page.painted().js(NUMBERS)["clear"]) == set(after["clear"])
+    # Of no second text there is nothing to patch from.
+    page.page.locator("#second").fill("")
+    page.until("store.get().edits.length === 0 && document.querySelector('#status').textContent === ''")
+    assert page.painted().js(NUMBERS)["gray"] == []
+
+
+def test_an_answer_about_the_word_before_does_not_steer(visit: Begin) -> None:
+    page = visit().open(TEXT, view="why", layer=1)
+    page.until("document.querySelector('.owed button') !== null")
+    gate = Gate(page)
+    page.js("(document.querySelector('#strength').value = '1.5')")
+    gate.shut = True
+    page.page.locator("#towards").fill("antidisestablishmentarianism")  # several tokens: the server is asked
+    page.page.locator("#towards").press("Tab")
+    page.until("document.querySelector('glass-why [role=status]').textContent === 'computing…'")
+    page.page.locator("#towards").fill("human")
+    page.page.locator("#towards").press("Tab")
+    page.until("store.get().edits.length === 1")
+    steered = page.state()["edits"]
+    gate.open()
+    page.painted()
+    assert page.state()["edits"] == steered
+    assert page.texts("glass-why [role=status]") == [""]
+
+
+def test_what_was_generated_is_not_appended_to_another_text(visit: Begin) -> None:
+    page = visit().open(TEXT, view="next")
+    gate = Gate(page)
+    gate.shut = True
+    page.page.get_by_role("button", name="Generate", exact=True).click()
+    page.page.locator("#text").fill("One and two")
+    page.until("store.get().text === 'One and two'")
+    page.until("[...document.querySelectorAll('button')].some((one) => one.textContent === 'Generate')")
+    gate.open()
+    page.ready()
+    state = page.state()
+    assert (state["text"], state["ids"]) == ("One and two", None)
+    assert page.texts("glass-next .said") + page.texts(".written") == ["", ""]
+    # What is said about a sampled token goes with its text.
+    page.page.get_by_role("button", name="Sample a token").click()
+    page.until("document.querySelector('glass-next .said').textContent.startsWith('Seed')")
+    page.page.locator("#text").fill("Three")
+    page.until("document.querySelector('glass-next .said').textContent === ''")
+    page.ready()
+
+
+def test_a_token_is_not_inserted_into_another_text(visit: Begin) -> None:
+    page = visit().open(TEXT)
+    gate = Gate(page)
+    gate.shut = True
+    page.page.locator(".insert.special").first.click()
+    page.js(FRAME)
+    page.js("store.set({ text: 'One and two', ids: null })")
+    gate.open()
+    page.ready()
+    page.painted()
+    assert (page.state()["text"], page.state()["ids"]) == ("One and two", None)

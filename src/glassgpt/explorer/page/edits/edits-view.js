@@ -11,7 +11,7 @@ const SHOWN = 6;
 
 class GlassEdits extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "edits", "intervention"];
+  wants = ["trace", "token", "edits", "intervention", "secondTrace"];
 
   #chips = el("div");
   #effect = el("div", { "aria-live": "polite" });

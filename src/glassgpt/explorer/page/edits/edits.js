@@ -32,6 +32,35 @@ export function patchHead({ layer, head }) {
   return { kind: "patch", step: `h.${layer}.attn.z`, source: SECOND, head };
 }
 
+/** A new trace of the second text is requested after this long without typing. */
+const TYPED_MS = 300;
+/** @type {ReturnType<typeof setTimeout> | undefined} */ let typing;
+/** The request that `store.secondTrace` is the answer to; empty while another text is typed. */
+let secondOf = "";
+
+/** The request for the trace of the second text. @returns {Record<string, unknown>} */
+function secondBody() {
+  const { second, model, checkpoint } = store.get();
+  return { text: second, ...(model ? { model } : {}), ...(checkpoint === null ? {} : { checkpoint }) };
+}
+
+/** The trace of the second text as it is written; null while it is computed. */
+export const secondNow = () => (secondOf === JSON.stringify(secondBody()) ? store.secondTrace : null);
+
+/** Whether an edit takes its values from the second text. @param {Edit} edit */
+const isPatched = (edit) => edit.source === SECOND;
+
+/** Take what is typed as the second text: from now on, what is shown is of the text before. @param {string} text */
+export function typeSecond(text) {
+  clearTimeout(typing);
+  secondOf = "";
+  store.update({}, "secondTrace");
+  typing = setTimeout(() => {
+    store.set({ second: text });
+    void updateSecondTrace();
+  }, TYPED_MS);
+}
+
 /** A button that adds an edit, or removes it. @param {Edit} edit @param {string} label @param {string} [name] @param {() => void} [run] */
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
@@ -59,11 +88,11 @@ export function describe(edit) {
 /** The edits as the server expects them, or null while the second text is loading. @returns {Edit[] | null} */
 function resolveSources() {
   const { edits } = store.get();
-  const second = store.secondTrace;
-  if (!second && edits.some((edit) => edit.source === SECOND)) return null;
+  const second = secondNow();
+  if (!second && edits.some(isPatched)) return null;
   const both = Math.min(store.trace?.tokens.length ?? 0, second?.tokens.length ?? 0);
   const positions = Array.from({ length: both }, (_, place) => place);
-  return edits.map((edit) => (edit.source === SECOND && second ? { ...edit, source: second.id, positions } : edit));
+  return edits.map((edit) => (isPatched(edit) && second ? { ...edit, source: second.id, positions } : edit));
 }
 
 /**
@@ -76,8 +105,11 @@ let columns = [0, 0];
 /** So many more are computed on either side when it is scrolled. */
 const MARGIN = 6;
 
-/** What the effect belongs to: the text, the edits and the token. */
-const subject = () => JSON.stringify([store.trace?.id, store.get().edits, store.cursor.token]);
+/** What the effect belongs to: the text, the edits, the token, and the second text if a head is patched from it. */
+function subject() {
+  const { edits } = store.get();
+  return JSON.stringify([store.trace?.id, edits, store.cursor.token, edits.some(isPatched) ? secondNow()?.id ?? "" : null]);
+}
 
 /** The effect of the current edits at the cursor; null while it is computed. */
 export const effectNow = () => (store.intervention?.of === subject() ? store.intervention : null);
@@ -157,25 +189,27 @@ async function loadColumns(margin = 0) {
 }
 
 async function updateSecondTrace() {
-  const { second, model, checkpoint } = store.get();
+  const { second, edits } = store.get();
+  const body = secondBody();
   if (second.trim() === "") {
+    if (edits.some(isPatched)) store.set({ edits: edits.filter((edit) => !isPatched(edit)) }); // from nothing
     if (store.secondTrace) store.update({ secondTrace: null }, "secondTrace");
     return;
   }
-  /** @type {Record<string, unknown>} */
-  const body = { text: second };
-  if (model) body.model = model;
-  if (checkpoint !== null) body.checkpoint = checkpoint;
   try {
     const secondTrace = await api.post("/trace", body, { slot: "second" });
-    if (secondTrace !== store.secondTrace) store.update({ secondTrace }, "secondTrace");
+    if (secondTrace === secondNow()) return;
+    secondOf = JSON.stringify(body);
+    store.update({ secondTrace }, "secondTrace");
   } catch (error) {
-    if (!isAbort(error)) store.update({ secondTrace: null }, "secondTrace");
+    if (isAbort(error)) return;
+    store.update({ secondTrace: null }, "secondTrace");
+    if (edits.some(isPatched)) store.update({ problem: messageOf(error) }, "intervention");
   }
 }
 
 store.subscribe((changed) => {
   if (changed.has("second") || changed.has("trace")) void updateSecondTrace();
-  const needed = changed.has("edits") || changed.has("trace") || changed.has("secondTrace");
+  const needed = changed.has("edits") || changed.has("trace") || changed.has("second") || changed.has("secondTrace");
   if (needed || (changed.has("token") && store.get().edits.length > 0)) void updateIntervention();
 });

@@ -13,6 +13,7 @@ export class Steering {
   #strength = el("input", { type: "range", id: "strength", min: -2, max: 2, step: 0.1, value: 0, oninput: () => void this.#steer() });
   #strengthSays = el("output", { for: "strength" }, "0");
   #says = el("p", { class: "small", role: "status" });
+  /** How often it was used: of two answers the later question's counts. */ #uses = 0;
   /** @type {string[]} the text of every token */ words = [];
   element = el("section", {}, el("h3", {}, "Steer it"),
     el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: toward one word and away from " +
@@ -38,9 +39,13 @@ export class Steering {
     const strength = Number(this.#strength.value);
     const layer = Math.max(0, store.cursor.layer);
     put(this.#strengthSays, format(strength, 1));
+    put(this.#says, "computing…");
+    const [use, { textKey }] = [++this.#uses, store];
     try {
       const fields = /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]]).filter(([input]) => input.value.trim() !== "");
       const found = await Promise.all(fields.map(async ([input, sign]) => ({ sign, ...(await this.#find(input.value.trim())) })));
+      if (use !== this.#uses) return;
+      if (store.textKey !== textKey) return put(this.#says); // another text was opened meanwhile
       // Of a word of several tokens each has its share: together they are the mean of their directions.
       const made = strength === 0 ? [] : found.flatMap(({ sign, ids }) =>
         ids.map((token) => /** @type {Edit} */ ({ kind: "steer_token", layer, token, strength: Number(((sign * strength) / ids.length).toFixed(3)) })));
@@ -48,7 +53,7 @@ export class Steering {
         `${ids.map((id) => `“${visible(this.words[id] ?? "")}”`).join(" and ")}: the mean of their directions is added. `));
       store.set({ edits: [...store.get().edits.filter((edit) => edit.kind !== "steer_token"), ...made] });
     } catch (error) {
-      if (!isAbort(error)) put(this.#says, messageOf(error));
+      if (!isAbort(error) && use === this.#uses) put(this.#says, messageOf(error));
     }
   }
 

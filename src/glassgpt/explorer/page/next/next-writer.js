@@ -34,12 +34,19 @@ export class Writer {
     this.#whole.hidden = api.offline || knownExamples().kind !== "task";
   }
 
+  /** Remove what was written after another text. */
+  clear() {
+    put(this.#output);
+    this.say("");
+  }
+
   stop() {
     this.#running?.abort();
   }
 
   /** @param {SamplingParams} [params] @param {number} [wanted] tokens */
   async start(params = this.params(), wanted = Number(this.#count.value)) {
+    if (store.status !== "ready" || store.typing) return; // the numbers are of the text before
     if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
     const at = store.cursor.token;
     const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
@@ -49,6 +56,9 @@ export class Writer {
     const { seed, model, checkpoint } = store.get();
     const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
     const running = (this.#running = new AbortController());
+    const { textKey } = store;
+    const isCurrent = () => store.textKey === textKey;
+    const unsubscribe = store.subscribe(() => isCurrent() || running.abort());
     put(this.#button, "Stop");
     put(this.#output);
     /** @type {number[]} */
@@ -65,10 +75,12 @@ export class Writer {
     } catch (error) {
       if (!isAbort(error)) problem = messageOf(error);
     }
+    unsubscribe();
     this.#running = null;
     put(this.#button, "Generate");
+    if (!isCurrent()) return this.clear(); // another text was opened meanwhile: that is not continued
     const full = wanted > room && added.length === room ? `, until the context of ${room + ids.length} was full` : "";
-    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : full}. Undo removes them.`);
     if (this.element.isConnected) appendTokens(added, at);
+    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : full}. Undo removes them.`);
   }
 }

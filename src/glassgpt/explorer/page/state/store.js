@@ -63,6 +63,12 @@ class Store {
     return isWritten || model !== this.trace.model || checkpoint !== this.trace.checkpoint;
   }
 
+  /** The text and the model that are asked for: what was computed for others must not be applied. */
+  get textKey() {
+    const { text, ids, model, checkpoint } = this.#state;
+    return JSON.stringify([text, ids, model, checkpoint]);
+  }
+
   /** The cursor, within range: token -1 is the last one, layer -1 the embedding. */
   get cursor() {
     const { token, layer, head } = this.#state;

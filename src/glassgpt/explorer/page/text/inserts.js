@@ -89,9 +89,10 @@ export class Inserts {
   /** @param {string} text @param {Span[]} spans @param {boolean} push */
   async #send(text, spans, push) {
     this.#say("");
+    const { textKey } = store;
     try {
       const { ids } = await api.post("/tokenize", { model: store.get().model, parts: partsOf(text, spans) }, { slot: "tokenize" });
-      store.set({ ids, prompt: null, token: -1, edits: [] }, { push });
+      if (store.textKey === textKey) store.set({ ids, prompt: null, token: -1, edits: [] }, { push }); // else another text was opened meanwhile
     } catch (error) {
       if (!isAbort(error)) this.#say(messageOf(error), true);
     }

@@ -2,7 +2,7 @@
 
 import { api } from "../state/api.js";
 import { el, exchange, percent, put, ramp } from "../draw/draw.js";
-import { ablateHead, editButton, hasEdit, patchHead, toggleEdit } from "../edits/edits.js";
+import { ablateHead, editButton, hasEdit, patchHead, secondNow, toggleEdit, typeSecond } from "../edits/edits.js";
 import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../heads/head-kinds.js";
 import { bind } from "../keys.js";
 import { GlassPattern, PAINTS, withoutFirst } from "../heads/pattern.js";
@@ -13,7 +13,6 @@ import { GlassView } from "../view.js";
 /** @typedef {{layer: number, head: number}} Place */
 
 const touch = matchMedia("(hover: none)");
-const TYPED_MS = 300;
 const DRAGGED = "text/x-glass-head";
 
 /** The patterns of all blocks come in one response, unless the text is long. */
@@ -21,7 +20,7 @@ const ALL_TOKENS = 200;
 
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "secondTrace"];
+  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "second", "secondTrace"];
   #grid = el("div", { class: "all", role: "group", "aria-label": "All heads, one row per block, the last block on top" });
   #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
   /** @type {Map<HTMLElement, Thumbnails>} */ #pictures = new Map([this.#grid, this.#from].map((grid) => [grid, new Thumbnails(grid)]));
@@ -41,7 +40,6 @@ class GlassHeads extends GlassView {
   #rests = el("p", { class: "small quiet" });
   /** @type {Map<string, Record<string, number>>} */ #kinds = new Map();
   /** @type {(() => void)[]} */ #keys = [];
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #typing;
   /** @type {Place | null} the head under the pointer */ #preview = null;
   #watch = new ResizeObserver(() => [...this.#pictures.values()].every(({ fits }) => fits) || this.#redraw());
   #order = "";
@@ -63,10 +61,7 @@ class GlassHeads extends GlassView {
   }
 
   build() {
-    this.#second.addEventListener("input", () => {
-      clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => store.set({ second: this.#second.value }), TYPED_MS);
-    });
+    this.#second.addEventListener("input", () => typeSecond(this.#second.value));
     for (const grid of [this.#grid, this.#from]) {
       grid.addEventListener("click", (event) => {
         const place = placeOf(event);
@@ -114,7 +109,7 @@ class GlassHeads extends GlassView {
 
   /** @param {Place} place */
   #patch(place) {
-    if (store.secondTrace) toggleEdit(patchHead(place));
+    if (secondNow() || hasEdit(patchHead(place))) toggleEdit(patchHead(place));
     else this.#second.focus();
   }
 
@@ -153,6 +148,7 @@ class GlassHeads extends GlassView {
     if (redraw) this.#pictures.forEach((pictures) => pictures.reset());
     if (redraw) void this.#fill(this.#grid, trace, true);
     this.#from.hidden = !store.secondTrace;
+    this.#from.classList.toggle("was", !secondNow());
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
     this.#arrange();
     this.#mark();

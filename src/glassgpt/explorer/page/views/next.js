@@ -53,10 +53,11 @@ class GlassNext extends Panel {
     return { ...made, left, row: el("div", { class: "param", title: hint }, made.label, made.says, left, made.input) };
   });
   #figure = el("figure");
+  #saidOf = ""; // the text that it is about
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
   #gameButton = el("button", { title: "g", onclick: () => this.#play() }, "Play the game");
-  #writer = new Writer(samplingParams, (words) => put(this.#said, words));
+  #writer = new Writer(samplingParams, (words) => this.#say(words));
   #game = new Game(this);
   #table = new FromVector((response, use) => this.load(response, use, this.#table.element));
   #normal = el("div", {},
@@ -101,6 +102,7 @@ class GlassNext extends Panel {
     this.#game.element.hidden = !game;
     this.#gameButton.disabled = api.offline;
     this.#writer.render();
+    if (this.#saidOf !== store.textKey && this.#said.firstChild) this.#writer.clear();
     const { id, model } = current().trace;
     const wanted = this.#wanted;
     if (this.#row === wanted) {
@@ -156,6 +158,12 @@ class GlassNext extends Panel {
     this.#table.show(sampler, state.temperature, (rank) => this.word(rank));
   }
 
+  /** Say something about the text, until there is another. @param {...(string | Node)} words */
+  #say(...words) {
+    put(this.#said, ...words);
+    this.#saidOf = store.textKey;
+  }
+
   /** The text of the token at a rank. @param {number} rank */
   word(rank) {
     return visible(this.words[this.sampler?.order[rank] ?? -1] ?? "");
@@ -178,7 +186,7 @@ class GlassNext extends Panel {
   pick(rank) {
     if (!this.sampler || !this.fresh || rank >= this.sampler.size) return;
     if (store.get().game) this.#game.choose(rank);
-    else if (api.offline) put(this.#said, "An exported page has one text only. Start `glassgpt explore` to continue it.");
+    else if (api.offline) this.#say("An exported page has one text only. Start `glassgpt explore` to continue it.");
     else appendTokens([this.sampler.order[rank]]);
   }
 
@@ -190,15 +198,17 @@ class GlassNext extends Panel {
     const step = Math.max(0, store.cursor.token + 1 - promptLength());
     const number = uniform(seed, step);
     const rank = sampler.draw(number);
-    put(this.#said, `Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(this.words[sampler.order[rank]] ?? ""),
-      `, rank ${count(rank + 1)} of ${count(sampler.kept)} (${percent(sampler.probability(rank))}).`);
+    const [word, kept] = [this.words[sampler.order[rank]] ?? "", sampler.kept];
+    const share = percent(sampler.probability(rank));
     appendTokens([sampler.order[rank]]);
+    this.#say(`Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(word),
+      `, rank ${count(rank + 1)} of ${count(kept)} (${share}).`);
   }
 
   #takeSeed() {
     const seed = Number(this.#seed.value);
     if (Number.isSafeInteger(seed) && seed >= 0) store.set({ seed });
-    else put(this.#said, `The seed is ${this.#seed.value}; use an integer from 0 on.`);
+    else this.#say(`The seed is ${this.#seed.value}; use an integer from 0 on.`);
     this.#seed.value = String(store.get().seed);
   }
 

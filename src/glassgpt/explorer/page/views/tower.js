@@ -20,7 +20,7 @@ const CURSOR = ["token", "layer", "head", "pin"];
 
 class GlassTower extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "edits", "intervention", "pin", "game"];
+  wants = ["trace", "token", "layer", "head", "edits", "intervention", "secondTrace", "pin", "game"];
   foresee = (/** @type {number} */ token) => [`/lens?position=${token}${store.get().pin === null ? "" : `&token=${store.get().pin}`}`,
     ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
