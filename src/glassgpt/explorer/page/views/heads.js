@@ -148,7 +148,7 @@ class GlassHeads extends GlassView {
     if (redraw) this.#pictures.forEach((pictures) => pictures.reset());
     if (redraw) void this.#fill(this.#grid, trace, true);
     this.#from.hidden = !store.secondTrace;
-    this.#from.classList.toggle("was", !secondNow());
+    this.#from.classList.toggle("was", store.secondTrace !== null && !secondNow());
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
     this.#arrange();
     this.#mark();
