@@ -1,4 +1,4 @@
-"""What fine-tuning chooses by itself: the validation split, the settings, the steps that the time allows."""
+"""The choices of fine-tuning: the validation split, the settings, the steps that the time allows."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def schedule(settings: TrainSettings, evals: int = MAX_EVALS) -> TrainSettings:
     eval_every = min(steps, max(MIN_EVAL_INTERVAL, -(-steps // evals)))
     return dataclasses.replace(
         settings,
-        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps undo what a trained model knows
+        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps would harm a trained model
         eval_every=eval_every,
         save_every=eval_every,
     )
