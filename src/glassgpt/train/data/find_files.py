@@ -1,4 +1,4 @@
-"""Find the input files of `prepare` and `tune` and divide them into units of work for `readers.py`."""
+"""Find the input files of `prepare` and `tune` and divide them into units of work for `document_parts.py`."""
 
 from __future__ import annotations
 

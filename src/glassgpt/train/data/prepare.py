@@ -38,8 +38,8 @@ from glassgpt.files.text import SourceFile
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.document_parts import SECTION
 from glassgpt.train.data.find_files import describe_sources, divide, find_sources
-from glassgpt.train.data.readers import SECTION
 from glassgpt.train.data.shard_writer import (
     SPLITS,
     PrepareConfig,

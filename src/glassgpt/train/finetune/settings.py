@@ -14,9 +14,9 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.document_parts import read_document_parts
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.micro_batch import activation_bytes, micro_batch_size
