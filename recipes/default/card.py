@@ -19,7 +19,7 @@ from pack import SHIPPED
 import glassgpt
 from glassgpt.config import Config
 from glassgpt.evaluate.published import published
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 
 WATTS = 700  # the most an H200 draws
 PROMPTS = (
@@ -104,7 +104,7 @@ def main() -> None:
     slots = {
         "PARAMETERS": f"{Config.load(model).n_parameters:,}",
         "SIZE": f"{size / 1e6:.1f} MB",
-        **training(read_records(recipe / f"{name}.log.jsonl"), settings),
+        **training(read_log(recipe / f"{name}.log.jsonl"), settings),
         "FIGURES": figures(json.loads((recipe / f"{name}.results.json").read_text("utf-8"))),
         "DRAFT": (recipe / "draft.txt").read_text("utf-8").strip().replace("\n", "; "),
         "SAMPLES": samples(model),

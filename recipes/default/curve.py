@@ -16,7 +16,7 @@ from typing import Any
 
 from glassgpt.figures.axes import Axes, chart, format_number, legend
 from glassgpt.figures.svg import path, text
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG
 from glassgpt.train.report.chart import downsample, smooth
 from glassgpt.train.report.environment import ENVIRONMENT
@@ -29,7 +29,7 @@ STYLE = ".raw{opacity:.25}.smooth{stroke-width:1.6}.resumed{stroke:#888;stroke-d
 
 
 def keep(run: Path, out: Path) -> None:
-    records = read_records(run / LOG)
+    records = read_log(run / LOG)
     every = max(1, len(records) // KEPT)
     kept = [record for record in records if "val_loss" in record or record["step"] % every == 0]
     lines = [json.dumps({name: v for name, v in record.items() if name != "sample"}) for record in kept]
@@ -78,7 +78,7 @@ def main() -> None:
     runs = {}
     for log in sorted(args.out.glob("*.log.jsonl")):
         name = log.name.removesuffix(".log.jsonl")
-        runs[name] = read_records(log), read_records(args.out / f"{name}.environment.jsonl")
+        runs[name] = read_log(log), read_log(args.out / f"{name}.environment.jsonl")
     (args.out / "curve.svg").write_text(drawing(runs), "utf-8")
 
 

@@ -28,7 +28,8 @@ from safetensors.torch import save_file
 import glassgpt
 from glassgpt.errors import UserError
 from glassgpt.music.evaluate import evaluate, read_pieces
-from glassgpt.train.checkpoint.run_folder import checkpoint_step, list_checkpoints
+from glassgpt.train.checkpoint.log import read_log
+from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import load_checkpoint, save_checkpoint
 
@@ -129,12 +130,8 @@ def train(args: argparse.Namespace) -> None:
 
 def best_checkpoint(run: Path) -> Path:
     """The checkpoint with the lowest validation loss."""
-    losses = {r["step"]: r["val_loss"] for r in read_log(run) if "val_loss" in r}
+    losses = {r["step"]: r["val_loss"] for r in read_log(run / LOG) if "val_loss" in r}
     return min(list_checkpoints(run), key=lambda folder: losses[checkpoint_step(folder)])
-
-
-def read_log(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
 def finish(args: argparse.Namespace, name: str, run: Path, curve: Curve) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from glassgpt.cli import progress_bar, terminal
 
 if TYPE_CHECKING:
+    from glassgpt.train.checkpoint.log import StepRecord
     from glassgpt.train.estimate import Estimate
     from glassgpt.train.settings import TrainSettings
 
-Record = Mapping[str, Any]
 SPARK_WIDTH = 32
 LOG_SECONDS = 30.0  # without a terminal: at least a line this often
 
@@ -66,18 +66,18 @@ def note_stopping() -> None:
 
 
 @contextmanager
-def live_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
+def live_metrics(what: str, steps: int) -> Iterator[Callable[[StepRecord], None]]:
     """Yields the function to call with each record. An evaluation leaves a line that stays."""
     with bar_with_metrics(what, steps) if terminal.is_terminal(sys.stderr) else log_lines(steps) as show:
         yield show
 
 
 @contextmanager
-def log_lines(steps: int) -> Iterator[Callable[[Record], None]]:
+def log_lines(steps: int) -> Iterator[Callable[[StepRecord], None]]:
     started = logged = time.monotonic()
     first: int | None = None
 
-    def show(record: Record) -> None:
+    def show(record: StepRecord) -> None:
         nonlocal logged, first
         now = time.monotonic()
         if first is None:
@@ -92,7 +92,7 @@ def log_lines(steps: int) -> Iterator[Callable[[Record], None]]:
 
 
 @contextmanager
-def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]]:
+def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[StepRecord], None]]:
     """A bar, the metrics of the last step, and a sparkline of the loss."""
     from rich.progress import TextColumn
     from rich.text import Text
@@ -111,7 +111,7 @@ def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]
     with bar:
         task = bar.add_task(what, total=steps)
 
-        def show(record: Record) -> None:
+        def show(record: StepRecord) -> None:
             if not latest:  # a resumed run starts at its own step
                 bar.reset(task, total=steps, completed=record["step"] - 1)
             if math.isfinite(record["loss"]):
@@ -124,7 +124,7 @@ def bar_with_metrics(what: str, steps: int) -> Iterator[Callable[[Record], None]
         yield show
 
 
-def line(record: Record, step: bool = True) -> str:
+def line(record: StepRecord, step: bool = True) -> str:
     """A record as a line of text."""
     formats: dict[str, Callable[[Any], str]] = {
         "step": lambda n: f"step {n:,}" if step else "",

@@ -1,4 +1,4 @@
-"""Before a run starts: what it will need. Memory is counted, speed is measured with a few passes."""
+"""Estimate the needs of a run before it starts: memory is counted, speed measured with a few passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from glassgpt.train.objectives.objective import Batch
 from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import backward_micro_batches
 
-TRIAL_SHARE = 0.1  # of a run, at most: a short one need not wait long for its estimate
+TRIAL_SHARE = 0.1  # of a run, at most: a short run should not wait long for its estimate
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Estimate:
 
     @property
     def peak(self) -> dict[str, float]:
-        """What is needed to compute the MFU later on."""
+        """The values from which the MFU is computed later on."""
         return {"peak_flops": self.peak_flops, "flops_per_token": self.flops_per_token}
 
     def seconds(self, steps: int) -> float:
@@ -62,7 +62,7 @@ class Estimate:
 
 
 def estimate_training(model: GPT2, settings: TrainSettings, tokens: Tensor, seconds: float = 2.0) -> Estimate:
-    """Count, and try a few micro-batches. Changes neither weights nor random states."""
+    """Count parameters and bytes, and time a few micro-batches. Changes neither weights nor random states."""
     config = model.config
     n = sum(parameter.numel() for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -79,7 +79,7 @@ def estimate_training(model: GPT2, settings: TrainSettings, tokens: Tensor, seco
         raise out_of_memory(settings, largest)
     needed = activation_bytes(config, settings, size, device.type)
     if device.type == "cpu" and not settings.auto_micro_batch and needed > total_memory():
-        # The system would not refuse the allocation, but kill the program.
+        # The system would not refuse the allocation but kill the program.
         raise out_of_memory(settings, max(1, largest))
     if 0 < largest < size and settings.auto_micro_batch:
         micro_batch.settings = dataclasses.replace(settings, micro_batch_size=largest)
@@ -107,10 +107,10 @@ def estimate_training(model: GPT2, settings: TrainSettings, tokens: Tensor, seco
 
 
 def largest_micro_batch(model: GPT2, settings: TrainSettings, tokens: Tensor, reserved: int) -> int:
-    """The largest micro-batch size that fits beside `reserved` bytes for the optimizers; 0 if 1 does not.
+    """The largest micro-batch size that fits next to `reserved` bytes for the optimizers; 0 if 1 does not.
 
-    On a GPU this is tried with real passes, five or so; elsewhere it is estimated, since a CPU's memory does
-    not refuse: the system kills the program instead.
+    On a GPU about five real passes are tried. Elsewhere it is estimated, since the system would not refuse
+    memory but kill the program.
     """
     device = model.wte.weight.device
     if device.type != "cuda":
@@ -125,9 +125,9 @@ def largest_micro_batch(model: GPT2, settings: TrainSettings, tokens: Tensor, re
     def fits(size: int) -> bool:
         batch = Batch.from_tokens(tokens[:size].to(device))
         try:
-            held = torch.empty(reserved, dtype=torch.uint8, device=device)
+            reservation = torch.empty(reserved, dtype=torch.uint8, device=device)
             backward_micro_batches(batch, size, loss_module, scaler, ProcessGroup())
-            del held
+            del reservation
         except torch.OutOfMemoryError:
             return False
         finally:
@@ -141,7 +141,7 @@ def largest_micro_batch(model: GPT2, settings: TrainSettings, tokens: Tensor, re
 
 
 def measure_throughput(model: GPT2, settings: TrainSettings, tokens: Tensor, seconds: float) -> float:
-    """Tokens per second of forward and backward passes over one micro-batch, again and again."""
+    """Tokens per second of repeated forward and backward passes over one micro-batch."""
     device = model.wte.weight.device
     batch = Batch.from_tokens(tokens.to(device))
     scaler = torch.amp.GradScaler(device.type, enabled=False)

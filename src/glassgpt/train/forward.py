@@ -66,8 +66,8 @@ def checkpoint_block(run_block: RunBlock, block: nn.Module, *inputs: Any) -> Ten
     """Call a block and store only its input: the backward pass calls it again, with the same random numbers
     (activation checkpointing, Chen et al., 2016).
 
-    If the block's weights were swapped for cast copies, the backward pass finds its own again and casts them
-    once more.
+    If the block's weights were swapped for cast copies, the backward pass finds the originals again and
+    casts them once more.
     """
     weight = next(block.parameters())
     swapped, dtype = not isinstance(weight, nn.Parameter), weight.dtype
@@ -92,7 +92,7 @@ class StepConfig(NamedTuple):
 class LossModule(nn.Module):
     """From a batch to its summed loss and number of targets in one call. DDP and FSDP wrap this module.
 
-    The tied head reads `wte` outside of any module's forward; within this one, sharded weights are gathered.
+    The tied head reads `wte` outside its own forward; within this module's, sharded weights are gathered.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class LossModule(nn.Module):
         return self.objective(self.hidden(batch.ids, memory), self.head_weight, batch)
 
     def hidden(self, ids: Tensor, memory: Memory | None) -> Tensor:
-        """The final hidden states as the settings say; without gradients nothing is compiled or
+        """The final hidden states, computed as configured; without gradients nothing is compiled or
         checkpointed."""
         config, model, weights = self.config, self.model, None
         if not torch.is_grad_enabled():

@@ -39,7 +39,7 @@ def parse_shape(shape: str) -> Config:
 
 
 def published_positions(shape: str) -> int:
-    """A published size keeps its 1,024 positions; any other has as many as the context."""
+    """At least these: a published size keeps its 1,024 positions, any other has those of the context."""
     return SIZES[shape].n_positions if shape in SIZES else 1
 
 
@@ -51,23 +51,23 @@ def format_shape(config: Config) -> str:
     return "x".join(map(str, sides(config)))
 
 
-def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
+def init_model(options: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     """A model with random weights, or with those of `init_from`."""
-    shape = SHAPE if asked.shape is None else asked.shape
-    dropout = DROPOUT if asked.dropout is None else asked.dropout
-    attn_pdrop = dropout if asked.attention_dropout is None else asked.attention_dropout
-    if asked.init_from is not None:
-        checkpoint = load_checkpoint(asked.init_from)
-        if asked.shape is not None and sides(parse_shape(shape)) != sides(checkpoint.config):
+    shape = SHAPE if options.shape is None else options.shape
+    dropout = DROPOUT if options.dropout is None else options.dropout
+    attn_pdrop = dropout if options.attention_dropout is None else options.attention_dropout
+    if options.init_from is not None:
+        checkpoint = load_checkpoint(options.init_from)
+        if options.shape is not None and sides(parse_shape(shape)) != sides(checkpoint.config):
             raise SettingError(
-                f"shape {shape} differs from {format_shape(checkpoint.config)} of {asked.init_from}. "
+                f"shape {shape} differs from {format_shape(checkpoint.config)} of {options.init_from}. "
                 "Leave out --shape or --init-from."
             )
         if tokenizer is not None:
-            check_vocabulary(tokenizer, checkpoint, asked.init_from)
-        for name, value, of_model in differing_attention(asked, checkpoint.config):
+            check_vocabulary(tokenizer, checkpoint, options.init_from)
+        for name, value, of_model in differing_attention(options, checkpoint.config):
             raise SettingError(
-                f"{name} {value} differs from {of_model} of {asked.init_from}. "
+                f"{name} {value} differs from {of_model} of {options.init_from}. "
                 f"Leave out --{name.replace('_', '-')} or --init-from."
             )
         config = dataclasses.replace(
@@ -82,8 +82,8 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
         "vocab_size": vocab_size, "bos_token_id": eot, "eos_token_id": eot,
         "embd_pdrop": dropout, "attn_pdrop": attn_pdrop, "resid_pdrop": dropout,
     }  # fmt: skip
-    config = dataclasses.replace(parse_shape(shape), **(changes | new_attention(asked, vocab_size)))
-    n_positions = max(asked.settings.context + config.kind.n_past(config), published_positions(shape))
+    config = dataclasses.replace(parse_shape(shape), **(changes | new_attention(options, vocab_size)))
+    n_positions = max(options.settings.context + config.kind.n_past(config), published_positions(shape))
     config = dataclasses.replace(config, n_positions=n_positions)
     weights, memory = 4 * config.n_parameters, total_memory()
     if weights > memory:
@@ -95,24 +95,24 @@ def init_model(asked: RunConfig, tokenizer: Tokenizer | None) -> GPT2:
     return GPT2(config)
 
 
-def new_attention(asked: RunConfig, vocab_size: int) -> dict[str, Any]:
-    """The attention of a new model, its settings, and what they change in its Config."""
-    typed = attention_settings(asked)
+def new_attention(options: RunConfig, vocab_size: int) -> dict[str, Any]:
+    """The attention of a new model, its settings and their defaults, as changes to its Config."""
+    typed = attention_settings(options)
     kind = ATTENTIONS.get(typed.get("attention", Config.attention))
-    defaults = {} if kind is None else kind.defaults_for(asked.settings.context, vocab_size)
+    defaults = {} if kind is None else kind.defaults_for(options.settings.context, vocab_size)
     return defaults | typed
 
 
-def attention_settings(asked: RunConfig) -> dict[str, Any]:
-    """Those that were given."""
+def attention_settings(options: RunConfig) -> dict[str, Any]:
+    """The attention and those of its settings that were given."""
     names = ["attention", *(name for kind in ATTENTIONS.values() for name in kind.setting_names)]
-    typed = {name: getattr(asked, name, None) for name in names}  # not all of them are options
+    typed = {name: getattr(options, name, None) for name in names}  # not all of them are options
     return {name: value for name, value in typed.items() if value is not None}
 
 
-def differing_attention(asked: RunConfig, config: Config) -> Iterator[tuple[str, Any, Any]]:
-    """The name of each setting of the attention that was given and is another in the config; both values."""
-    for name, value in attention_settings(asked).items():
+def differing_attention(options: RunConfig, config: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Each given setting of the attention that differs from the config: its name and both values."""
+    for name, value in attention_settings(options).items():
         if value != getattr(config, name):
             yield name, value, getattr(config, name)
 
@@ -123,7 +123,7 @@ def check_vocabulary(tokenizer: Tokenizer, checkpoint: Checkpoint, model: str) -
     if why_not is not None:
         raise SettingError(
             f"the tokenizer of {model} cannot be read ({why_not.rstrip('.')}), so it is unknown whether the "
-            "data was tokenized with it. Put the model's own tokenizer.json beside its weights."
+            "data was tokenized with it. Put the model's own tokenizer.json next to its weights."
         )
     if checkpoint.tokenizer is None:  # weights alone: compare the sizes
         size = checkpoint.config.vocab_size

@@ -22,10 +22,10 @@ def stop_on_signals(
     on_request: Callable[[], None] = lambda: None,
     alone: bool = True,
 ) -> Iterator[StopRequested]:
-    """Yields whether a signal has asked to stop. A second one raises KeyboardInterrupt.
+    """Yields a function that says whether a signal has arrived. A second one raises KeyboardInterrupt.
 
-    Not in one of several processes (`alone` is False): it gets every Ctrl-C twice, from the terminal and from
-    torchrun, which itself kills processes that take too long.
+    It does not in one of several processes (`alone` is False), which gets every Ctrl-C twice, from the
+    terminal and from torchrun; torchrun kills processes that take too long.
     """
     received: list[int] = []
 
@@ -36,17 +36,17 @@ def stop_on_signals(
         if alone:
             on_request()
 
-    before = {number: signal.signal(number, handle) for number in signals}
+    previous = {number: signal.signal(number, handle) for number in signals}
     try:
         yield lambda: bool(received)
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def stop_on_interrupt(alone: bool = True) -> Iterator[StopRequested]:
-    """`stop_on_signals` for Ctrl-C in a program that has not set a handler of its own."""
+    """`stop_on_signals` for Ctrl-C in a program that has not set its own handler."""
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and threading.current_thread() is threading.main_thread():
         with stop_on_signals((signal.SIGINT,), alone=alone) as requested:
@@ -55,8 +55,8 @@ def stop_on_interrupt(alone: bool = True) -> Iterator[StopRequested]:
         yield lambda: False
 
 
-class StopRecord:
-    """A `Stopping` that still knows, once the run has ended, whether a stop was requested."""
+class StopTracker:
+    """A `Stopping` that remembers, after the run has ended, whether a stop was requested."""
 
     def __init__(self, stopping: Stopping) -> None:
         self.stopping = stopping

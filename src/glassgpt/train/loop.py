@@ -1,4 +1,4 @@
-"""The training loop: a step, now and then an evaluation and a checkpoint."""
+"""The training loop: steps, with an evaluation and a checkpoint at regular intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from glassgpt.model import GPT2
 from glassgpt.model.variants.memory import Memory
 from glassgpt.train.checkpoint.asynchronous import AsyncSaver
 from glassgpt.train.checkpoint.load import load_run_checkpoint
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG, list_checkpoints, prune_checkpoints, watch_folder
 from glassgpt.train.checkpoint.save import Identity, save_run_checkpoint
 from glassgpt.train.distributed.parallelize import (
@@ -40,8 +40,8 @@ from glassgpt.train.settings import TrainSettings
 from glassgpt.train.step import train_step
 from glassgpt.train.variants.stream_memory import StreamMemory
 
-# The batches from a step on: a function of that step and nothing else. Rows of context + 1 tokens are read as
-# next-token prediction. Each of several processes has its own sequences.
+# From a step to the batches from that step on, which depend on nothing else. Rows of context + 1 tokens are
+# next-token prediction. Each process gets its own sequences.
 Batches = Callable[[int], Iterator[Tensor | Batch]]
 
 
@@ -63,11 +63,11 @@ def train_loop(
 
     The records are also appended to `out/log.jsonl`; those of steps that will be repeated are dropped first.
     When `stop()` returns True, the step is finished, everything is saved, and the run can be resumed. With a
-    `mesh` of processes all of them call this; the main one writes. `data` identifies what the batches are
-    made of: a run is not resumed with other data. The `objective` is language modeling unless given.
+    `mesh`, every process calls this and the main one writes. `data` identifies the source of the batches: a
+    run is not resumed with other data. The default objective is that of `default_objective`.
 
-    Where each row of a batch continues that of the step before, `restarts(step)` says at which steps it does
-    not: then a model with a memory remembers the segments before, in training and in the evaluation.
+    If the rows of a batch continue those of the step before, `restarts(step)` says at which steps they begin
+    anew; a model with a memory then remembers the preceding segments, in training and in evaluations.
     """
     check_mode(mode, settings)
     if mesh is not None and mode == "tp":
@@ -84,7 +84,7 @@ def train_loop(
         torch.manual_seed(settings.seed + group.rank)  # dropout differs between processes
     if group.is_main:
         truncate_log(out / LOG, first)
-        # Those that the last save had no time to remove: a finished run will never save again.
+        # Checkpoints that the last save had no time to remove: a finished run will never save again.
         prune_checkpoints(out, first, None if best is None else best[1], settings.keep_checkpoints)
     micro_batch = AutoMicroBatch(settings, group.world_size)
 
@@ -105,7 +105,7 @@ def train_loop(
             # In float16 gradients overflow now and then; the scaler reduces its scale, until it cannot.
             bad = 0 if updated or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
-                saver.wait()  # so that what the message says about checkpoints is true
+                saver.wait()  # so that the message is right about checkpoints
                 raise NonFiniteLossError(describe_non_finite(step + 1, loss, norm, bad, out, settings))
             lr, elapsed = optimizers[0].param_groups[0]["lr"], time.perf_counter() - started
             record = make_record(step + 1, loss, lr, norm, updated, elapsed, settings)
@@ -141,7 +141,7 @@ def make_stream_memory(
 
 
 def place_batch(tokens: Tensor | Batch, batch_size: int, device: torch.device, group: ProcessGroup) -> Batch:
-    """This process's part of a batch, on its device. Where there are several, all parts have as many rows."""
+    """This process's part of a batch, on its device; all processes' parts have the same number of rows."""
     batch = as_batch(tokens).to(device)
     if group.data_parallel_size > 1:
         batch = batch.pad(group.local_batch_size(batch_size))
@@ -171,12 +171,12 @@ def describe_non_finite(
     step: int, loss: float, norm: float, bad: int, out: Path, settings: TrainSettings
 ) -> str:
     steps = f"step {step}" if bad == 1 else f"step {step} ({bad} consecutive bad steps)"
-    what = f"the loss of {steps} is {loss} and its gradient norm {norm}; the weights were not updated."
+    problem = f"the loss of {steps} is {loss} and its gradient norm {norm}; the weights were not updated."
     skipping = f"--skip-bad-steps {max(3, 2 * bad)}"
     lower = f"start a new run with a lower --lr than {settings.lr}"
     if not list_checkpoints(out):
-        return f"{what} There is no checkpoint yet: {lower}, or with {skipping}."
-    return f"{what} Continue with --resume {skipping}, or {lower} (--init-from {out} keeps its weights)."
+        return f"{problem} There is no checkpoint yet: {lower}, or with {skipping}."
+    return f"{problem} Continue with --resume {skipping}, or {lower} (--init-from {out} keeps its weights)."
 
 
 def evaluate(
@@ -198,9 +198,9 @@ def evaluate_loss(
     group: ProcessGroup,
     memory: Memory | None = None,
 ) -> float:
-    """The mean loss over the targets of the held-out batches; draws no random number of the training's.
+    """The mean loss over the targets of the held-out batches, without using the training's random numbers.
 
-    With a `memory`, which has to be empty, each batch continues the one before.
+    With a `memory`, which must be empty, each batch continues the one before.
     """
     loss_sum, count = 0.0, 0
     with eval_mode(loss_module):
@@ -228,7 +228,7 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def write_record(log: Path, record: dict[str, Any]) -> None:
-    """As a line of JSON, which has no NaN or infinity: they become null."""
+    """Append a record as a line of JSON, which has no NaN or infinity: they become null."""
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
     with wrap_write_errors(log), log.open("a") as file:
         file.write(json.dumps(plain) + "\n")
@@ -238,6 +238,6 @@ def truncate_log(log: Path, step: int) -> None:
     """Drop the records of steps that will be repeated, and a last line that a kill cut short."""
     if not log.exists():
         return
-    lines = [json.dumps(record) + "\n" for record in read_records(log) if record["step"] <= step]
+    lines = [json.dumps(record) + "\n" for record in read_log(log) if record["step"] <= step]
     with atomic_write(log) as part:
         part.write_text("".join(lines), "utf-8")

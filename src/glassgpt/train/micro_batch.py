@@ -28,7 +28,7 @@ class OutOfMemory(UserError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """A GPU's, Python's own, or that of torch's allocator on a CPU, which is a plain RuntimeError."""
+    """Whether it is a GPU's error, a MemoryError, or the plain RuntimeError of torch's CPU allocator."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
@@ -37,16 +37,16 @@ def micro_batch_size(settings: TrainSettings) -> int:
 
 
 def halve_micro_batch(settings: TrainSettings) -> TrainSettings | None:
-    """With half the micro-batch size, or the next smaller divisor of the batch size; None if it is 1
-    already."""
+    """The settings with half the micro-batch size, or the next smaller divisor of the batch size; None if it
+    is already 1."""
     size = micro_batch_size(settings)
     smaller = [n for n in divisors(settings.batch_size) if n <= size // 2]
     return dataclasses.replace(settings, micro_batch_size=smaller[-1]) if smaller else None
 
 
 class AutoMicroBatch:
-    """Runs passes with the micro-batch size of the settings; with `auto_micro_batch`, and when memory runs
-    out, again with half of it."""
+    """Run passes with the micro-batch size of the settings; with `auto_micro_batch`, retry with half of it
+    when memory runs out."""
 
     def __init__(self, settings: TrainSettings, world_size: int = 1) -> None:
         if settings.auto_micro_batch and world_size > 1:
@@ -66,7 +66,7 @@ class AutoMicroBatch:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-            # Not within the handler: the error holds references to all that the attempt allocated.
+            # Outside the handler: the error references everything that the attempt allocated.
             self.settings = self._after_failure()
             model.zero_grad(set_to_none=True)
             gc.collect()
@@ -96,8 +96,8 @@ def out_of_memory(settings: TrainSettings, size: int) -> OutOfMemory:
 
 
 def get_rng_states(device: torch.device) -> list[torch.Tensor]:
-    more = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *more]
+    cuda_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda_states]
 
 
 def set_rng_states(states: list[torch.Tensor], device: torch.device) -> None:
@@ -145,7 +145,7 @@ def activation_bytes(config: Config, settings: TrainSettings, batch_size: int, d
     if config.kind.has_bias or (config.attn_pdrop and device != "cuda"):
         # On a CPU, attention with dropout is not fused: scores, softmax, dropped-out softmax and mask.
         stored += config.n_head * (settings.context + config.kind.n_past(config)) * (3 * 4 + 1)
-    # With checkpointing a block stores its input, and one block at a time everything.
+    # With checkpointing every block stores its input, and only one block at a time stores everything.
     blocks = (
         config.n_layer * config.n_embd * 4 + stored
         if settings.activation_checkpointing

@@ -35,7 +35,7 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
     adamw = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, settings.beta2), eps=1e-8, fused=fused)
     optimizers: list[Optimizer] = [adamw]
     if settings.optimizer == "muon":
-        assert settings.matrix_lr is not None  # TrainSettings sees to it
+        assert settings.matrix_lr is not None  # TrainSettings sets it
         first = next(iter(matrices.values()))
         muon = (
             ShardedMuon if isinstance(first, DTensor) else BatchedMuon if first.is_cuda else torch.optim.Muon
@@ -50,8 +50,8 @@ def make_optimizers(model: nn.Module, settings: TrainSettings) -> list[Optimizer
 class BatchedMuon(torch.optim.Muon):
     """Muon for a GPU: matrices of one shape are orthogonalized as a batch.
 
-    torch's handles one after the other with some thirty kernel launches each: with 12 blocks of width 512
-    that took a tenth of a step of 262,144 tokens.
+    torch's Muon handles one after the other with some thirty kernel launches each: with 12 blocks of width
+    512 that took a tenth of a step of 262,144 tokens.
     """
 
     @torch.no_grad()
@@ -100,10 +100,10 @@ def orthogonalize(
 
 
 class ShardedMuon(torch.optim.Muon):
-    """Muon where each process holds a shard of every matrix: gathers one after the other to orthogonalize it.
+    """Muon for sharded matrices: gathers one matrix after the other to orthogonalize it.
 
-    torch's Muon would multiply the shards, in bfloat16, and so sum in another order: after five steps its
-    weights differ from one process's by 2e-3. Momentum and decay are elementwise, and stay sharded.
+    torch's Muon would multiply the shards, in bfloat16, and so sum in another order: after five steps the
+    weights differ from those of one process by 2e-3. Momentum and decay are elementwise, and stay sharded.
     """
 
     @torch.no_grad()
@@ -122,7 +122,7 @@ class ShardedMuon(torch.optim.Muon):
 
     @staticmethod
     def muon_update(momentum: Tensor, group: dict[str, Any]) -> Tensor:
-        """What Muon adds to a matrix with this momentum: its step from zero."""
+        """The update that Muon computes from this momentum: its step from zero."""
         zeros = nn.Parameter(torch.zeros_like(momentum))
         zeros.grad = momentum
         torch.optim.Muon([zeros], lr=group["lr"], weight_decay=0.0, momentum=0.0, nesterov=False).step()  # type: ignore[no-untyped-call]

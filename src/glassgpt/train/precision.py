@@ -1,9 +1,9 @@
 """The precision of a training step.
 
 The weights that an optimizer updates are always float32: an update is often a ten-thousandth of a weight, and
-bfloat16 has only two or three digits. In half precision a pass works on a cast copy of them, made anew each
-time; gradients come back through the cast as float32, so accumulation, clipping, optimizers and checkpoints
-know nothing of it. Everything between the embedding and the loss is then half as many bytes to move,
+bfloat16 has only two or three digits. In half precision each pass works on a new cast copy of
+them; gradients come back through the cast as float32, so accumulation, clipping, optimizers and checkpoints
+know nothing about it. Everything between the embedding and the loss then takes half the memory traffic,
 including the residual stream, which `torch.autocast` would keep in float32. (GPT-2 small on an H200,
 compiled: 509,000 tokens/s with autocast, 526,000 this way.)
 """
@@ -49,9 +49,9 @@ def compute_dtype(settings: TrainSettings, model: GPT2) -> torch.dtype:
 
 
 class _Cast(torch.autograd.Function):
-    """Copies of all tensors in another dtype; their gradients come back in the tensors' own.
+    """Copies of all tensors in another dtype; their gradients come back in the original dtypes.
 
-    Together: a model has hundreds of tensors, and launching one copy on a GPU takes as long as the copy.
+    All at once: a model has hundreds of tensors, and launching one copy on a GPU takes as long as the copy.
     """
 
     @staticmethod
@@ -60,7 +60,7 @@ class _Cast(torch.autograd.Function):
         copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
         torch._foreach_copy_(copies, tensors)
         trained = ctx.needs_input_grad[1:]
-        ctx.mark_non_differentiable(*(c for c, wanted in zip(copies, trained, strict=True) if not wanted))
+        ctx.mark_non_differentiable(*(c for c, needed in zip(copies, trained, strict=True) if not needed))
         return tuple(copies)
 
     @staticmethod
@@ -68,12 +68,12 @@ class _Cast(torch.autograd.Function):
         trained = ctx.needs_input_grad[1:]
         wide = [
             torch.empty_like(grad, dtype=dtype)
-            for grad, dtype, wanted in zip(grads, ctx.dtypes, trained, strict=True)
-            if wanted
+            for grad, dtype, needed in zip(grads, ctx.dtypes, trained, strict=True)
+            if needed
         ]
-        torch._foreach_copy_(wide, [grad for grad, wanted in zip(grads, trained, strict=True) if wanted])
+        torch._foreach_copy_(wide, [grad for grad, needed in zip(grads, trained, strict=True) if needed])
         grads_back = iter(wide)
-        return None, *(next(grads_back) if wanted else None for wanted in trained)
+        return None, *(next(grads_back) if needed else None for needed in trained)
 
 
 def cast_together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
@@ -82,5 +82,5 @@ def cast_together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tens
 
 
 def cast_one_by_one(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    """So that the gradient of each can be reduced over processes as soon as it is computed."""
+    """Copies whose gradients can each be reduced over processes as soon as it is computed."""
     return [parameter.to(dtype) for parameter in parameters]

@@ -1,5 +1,5 @@
-"""What can be refused before torch is imported, which takes seconds: files that do not exist, folders that
-would be replaced, a run that cannot be resumed. `train` and `tune` check it first."""
+"""Checks that need no torch, which takes seconds to import: files that do not exist, folders that would be
+replaced, a run that cannot be resumed. `train` and `tune` begin with them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from glassgpt.weights.registry import check_only_model_files
 MINUTES, MAX_MINUTES = 10.0, 60 * 24 * 366  # of `tune`: the default, and a year
 
 
-# Of `train`.
+# For `train`.
 
 
 def check_train_inputs(data: str | None, out: Path, resume: bool) -> None:
-    """The folder of the run may be written, and the data can be opened."""
+    """Check that the folder of the run may be written and that the data can be opened."""
     refuse_foreign_folder(out)
     open_splits(find_data(data, out, check_resume(out, resume)))
 
 
 def find_data(data: str | None, out: Path, resumed: bool) -> str:
-    """The data that was named, or that of the run that is resumed."""
+    """The given data, or that of the run that is resumed."""
     if data is None and resumed:
         data = read_settings(out)[1].get("data")
     if data is None:
@@ -52,7 +52,7 @@ def find_data(data: str | None, out: Path, resumed: bool) -> str:
 
 
 def check_resume(out: Path, resume: bool) -> bool:
-    """Whether a run in `out` is resumed; an error if that is not what was asked."""
+    """Whether a run in `out` is resumed; an error if `resume` says otherwise."""
     started = bool(list_checkpoints(out))
     # torchrun repeats the command when it restarts the processes after one has died. On several machines not
     # all of them see the count: there --resume is given from the start.
@@ -67,7 +67,7 @@ def check_resume(out: Path, resume: bool) -> bool:
 
 
 def refuse_foreign_folder(out: Path) -> None:
-    """A run's files go into a new folder, an empty one, or one of a run: they replace nothing else."""
+    """Refuse a folder of other files: a run is written to a new folder, an empty one, or that of a run."""
     check_not_device(out)
     if out.is_file():
         raise SettingError(f"--out {out} is a file. Name a folder.")
@@ -80,12 +80,12 @@ def refuse_foreign_folder(out: Path) -> None:
         )
 
 
-# Of `tune`.
+# For `tune`.
 
 
 @dataclass(frozen=True)
 class TuneInputs:
-    """What `tune` was asked, checked."""
+    """The arguments of `tune`, checked."""
 
     files: list[str | Path]
     target: Path
@@ -164,7 +164,7 @@ def choose_output(
     if not name or any(sign in name for sign in "*?["):
         name = "text"
     target = resolve_symlink(Path(f"{name}-tuned") if out is None else expand_user(out))
-    check_target(target, [Path(given) for given in (*files, model) if Path(given).exists()])
+    check_target(target, [Path(file) for file in (*files, model) if Path(file).exists()])
     recover_interrupted_write(target)
     if resume:
         return target

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_path
 from glassgpt.train.settings import TrainSettings, read_settings
 
@@ -28,7 +28,7 @@ class Run:
     def records(self) -> list[dict[str, Any]]:
         """log.jsonl: a record for each step, with `step`, `loss`, `lr`, `grad_norm`, `tokens_per_s` and,
         where the model was evaluated, `val_loss`."""
-        return read_records(self.path / LOG)
+        return read_log(self.path / LOG)
 
     @property
     def step(self) -> int:

@@ -19,11 +19,11 @@ from glassgpt.files import read_json
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 
 MAX_STEPS = 10**9  # ten thousand times those of GPT-3
-MAX_TOKENS = 2**27  # in a batch, and held out: their ids are in memory, a gigabyte of them
+MAX_TOKENS = 2**27  # in a batch, and held out: their ids are in memory, a gigabyte
 MUON_LR = 0.02  # Muon's own default
 
 SETTINGS = "settings.json"
-ORIGIN = ("init_from", "data", "prompt")  # what settings.json records beside the settings
+ORIGIN = ("init_from", "data", "prompt")  # what settings.json records in addition to the settings
 
 OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
@@ -70,15 +70,15 @@ class TrainSettings:
         hint = f"{MAX_TOKENS:,} tokens in sequences of {self.context:,}"
         check_whole("batch_size", self.batch_size, 1, MAX_TOKENS // self.context, hint)
         hint = f"{MAX_TOKENS:,} tokens in batches of {self.batch_size:,} x {self.context:,}"
-        most = max(4, MAX_TOKENS // (self.batch_size * self.context))
-        check_whole("eval_batches", self.eval_batches, 1, most, hint)
+        limit = max(4, MAX_TOKENS // (self.batch_size * self.context))
+        check_whole("eval_batches", self.eval_batches, 1, limit, hint)
         if self.micro_batch_size is not None:
             check_whole("micro_batch_size", self.micro_batch_size, 1, self.batch_size, "the batch size")
             if self.batch_size % self.micro_batch_size:
-                wanted = self.micro_batch_size
-                near = sorted(sorted(divisors(self.batch_size), key=lambda n: abs(n - wanted))[:10])
+                size = self.micro_batch_size
+                near = sorted(sorted(divisors(self.batch_size), key=lambda n: abs(n - size))[:10])
                 raise SettingError(
-                    f"micro_batch_size {wanted} does not divide batch_size {self.batch_size}. "
+                    f"micro_batch_size {size} does not divide batch_size {self.batch_size}. "
                     f"Choose one of {', '.join(map(str, near))}."
                 )
         check_whole("transpose", self.transpose, 0, 12, "3 is the Music Transformer's")
@@ -98,7 +98,7 @@ class TrainSettings:
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
         if self.optimizer == "muon" and self.matrix_lr is None:
-            object.__setattr__(self, "matrix_lr", MUON_LR)  # so that settings.json says what was used
+            object.__setattr__(self, "matrix_lr", MUON_LR)  # so that settings.json records it
         if self.optimizer != "muon" and self.matrix_lr is not None:
             raise SettingError(
                 f"matrix_lr {self.matrix_lr} is the learning rate of Muon. Add --optimizer muon, or leave "
@@ -111,9 +111,9 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is asked for in addition to its settings; `glassgpt train` has a flag for each field.
+    """The options of a run in addition to its settings; `glassgpt train` has a flag for each field.
 
-    None: not given. A run that is resumed keeps what it started with, so what is given must agree with it.
+    None means not given. A resumed run keeps its options, so those that are given must agree with them.
     """
 
     shape: str | None = None  # layers x width x heads, or a published size such as gpt2 (default: 6x384x6)
@@ -151,7 +151,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
-    """The settings, with those that a paper published replaced by the published ones."""
+    """The settings, with the values that a paper published in place of those given."""
     if recipe is None:
         return settings
     if recipe not in RECIPES:
@@ -163,7 +163,7 @@ def with_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
 
 
 def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
-    """The settings of a run, and what else its settings.json records."""
+    """The settings of a run, and the other values in its settings.json."""
     file = run / SETTINGS
     try:
         values = read_json(file)
@@ -179,11 +179,11 @@ def read_settings(run: Path) -> tuple[TrainSettings, dict[str, Any]]:
 def settings_from_dict(values: Mapping[str, Any]) -> TrainSettings:
     """Settings read from a file: names and types are checked."""
     hints = get_type_hints(TrainSettings)
-    known = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
+    types = {field.name: hints[field.name] for field in dataclasses.fields(TrainSettings)}
     for name, value in values.items():
-        if name not in known:
+        if name not in types:
             raise SettingError(f"there is no setting {name!r}")
-        if not has_type(value, known[name]):
+        if not has_type(value, types[name]):
             raise SettingError(f"{name} is {value!r}")
     if "steps" not in values:
         raise SettingError("steps is missing")

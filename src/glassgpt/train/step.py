@@ -34,7 +34,7 @@ def train_step(
     micro_batch: AutoMicroBatch,
     group: ProcessGroup,
 ) -> StepResult:
-    """Update the weights with one batch. All processes get the same result, so all decide alike."""
+    """Update the weights with one batch. All processes get the same result, so all make the same decision."""
     settings = micro_batch.settings
     with deterministic_algorithms(settings.deterministic):
         loss_sum, count = micro_batch.run(
@@ -73,10 +73,10 @@ def backward_micro_batches(
     scaler: torch.amp.GradScaler,
     group: ProcessGroup,
 ) -> tuple[Tensor, Tensor]:
-    """Leave the gradient of the summed loss in the parameters; the sum and the number of targets.
+    """Compute the gradient of the summed loss; return the sum and the number of targets.
 
-    The sum is divided once, after everything is added up: so an update is the mean over its targets however
-    it was split, and a target's gradient has the same size in a batch of any size, which low precision needs.
+    The sum is divided once, after all micro-batches are added: an update is the mean over its targets however
+    the batch is split, and a target's gradient is as large in any batch, which low precision needs.
     """
     loss_module.zero_grad(set_to_none=True)
     loss_sum = torch.zeros((), device=batch.ids.device)
@@ -94,9 +94,9 @@ def backward_micro_batches(
 
 @contextmanager
 def gradient_sync(loss_module: nn.Module, enabled: bool) -> Iterator[None]:
-    """Until the last micro-batch DDP need not exchange gradients.
+    """Skip DDP's gradient exchange before the last micro-batch.
 
-    FSDP does: accumulating unsharded gradients would cost the memory that sharding saves.
+    FSDP always exchanges them: accumulating unsharded gradients would cost the memory that sharding saves.
     """
     skip = not enabled and isinstance(loss_module, DistributedDataParallel)
     with loss_module.no_sync() if skip else nullcontext():  # type: ignore[operator]
@@ -104,7 +104,7 @@ def gradient_sync(loss_module: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 def average_and_clip_grads(loss_module: nn.Module, count: Tensor, max_norm: float) -> Tensor:
-    """Divide the summed gradient by the number of targets and clip it; its norm before clipping."""
+    """Divide the summed gradient by the number of targets and clip it; return its norm before clipping."""
     for parameter in loss_module.parameters():
         grad = parameter.grad
         # Partial sums of replicated parameters (tensor parallelism) are reduced here, once per step.
@@ -119,13 +119,13 @@ def average_and_clip_grads(loss_module: nn.Module, count: Tensor, max_norm: floa
 
 
 def can_skip(optimizer: Optimizer) -> bool:
-    """Whether it respects `found_inf`, a tensor on the GPU: torch's fused ones do, for the sake of
+    """Whether an optimizer respects `found_inf`, a tensor on the GPU: torch's fused ones do, to support
     float16."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 class AsyncRead:
-    """Values on their way from a GPU. Reading them waits for them, not for what was launched after them."""
+    """Copy values from a GPU in the background. `wait` waits for the copy, not for later kernels."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -141,14 +141,14 @@ class AsyncRead:
 
 @contextmanager
 def deterministic_algorithms(enabled: bool) -> Iterator[None]:
-    """A GPU may sum in any order unless torch is asked for a fixed one, which is slower."""
+    """Ask torch for a fixed order of sums, which is slower: otherwise a GPU may sum in any order."""
     if not enabled:
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled()
+    was_enabled = torch.are_deterministic_algorithms_enabled()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(was_enabled)

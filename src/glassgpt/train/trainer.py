@@ -1,4 +1,4 @@
-"""`glassgpt.train`: from what is asked for to a trained model in a run's folder."""
+"""`glassgpt.train`: from options to a trained model in a run's folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from glassgpt.train.init_model import (
     parse_shape,
     sides,
 )
-from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.interrupt import Stopping, StopRequested, StopTracker, never_stop, stop_on_interrupt
 from glassgpt.train.loop import train_loop
 from glassgpt.train.micro_batch import micro_batch_size
 from glassgpt.train.precision import pick_precision
@@ -78,8 +78,7 @@ MAY_CHANGE = (  # when a run is resumed
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(RunOptions, VariantOptions):
-    """Everything a run is asked for. The settings of a resumed run are those of `read_settings`, with
-    changes."""
+    """All options of a run. The settings of a resumed run are those of `read_settings`, with changes."""
 
     data: str | None  # None: the data of the run that is resumed
     out: Path
@@ -109,8 +108,8 @@ def train(
     """Train a GPT-2 on prepared tokens, as `glassgpt train` does, and return the run.
 
     `options` are the fields of `TrainSettings` and `RunConfig`, named like the flags of the command: `steps`
-    (needed unless `resume=True`, as is `data`), `batch_size`, `lr`, `shape`, `device`, `resume`, ... All that
-    the command writes is written to `out`. It is silent apart from warnings; give a `reporter` to see more.
+    (needed unless `resume=True`, as is `data`), `batch_size`, `lr`, `shape`, `device`, `resume`, ... It
+    writes the same files to `out`. It is silent apart from warnings; give a `reporter` to see more.
 
     The run ends early when `stop()` returns True. Without `stop`, Ctrl-C finishes the step, saves, and then
     raises KeyboardInterrupt; a second Ctrl-C raises it immediately. Either way `resume=True` continues
@@ -139,7 +138,7 @@ def train(
         data=None if data is None else str(expand_user(data)), out=out, settings=settings,
         **{k: v for k, v in options.items() if k not in own},
     )  # fmt: skip
-    interrupts = StopRecord(stop_on_interrupt)
+    interrupts = StopTracker(stop_on_interrupt)
     run = run_training(config, reporter, interrupts if stop is None else lambda alone: nullcontext(stop))
     assert run is not None
     if interrupts.requested():
@@ -147,16 +146,15 @@ def train(
     return run
 
 
-def complete_settings(out: Path, resume: bool, recipe: str | None, given: Mapping[str, Any]) -> TrainSettings:
-    """The settings given, and for the others those of the run that is resumed, of a recipe, or the
-    defaults."""
+def complete_settings(out: Path, resume: bool, recipe: str | None, typed: Mapping[str, Any]) -> TrainSettings:
+    """Settings as typed; the others are those of the run that is resumed, of a recipe, or the defaults."""
     if check_resume(out, resume):
         settings = read_settings(out)[0]
-    elif "steps" not in given:
+    elif "steps" not in typed:
         raise SettingError("steps is missing: add the number of optimizer steps, such as steps=2000.")
     else:
         settings = TrainSettings(steps=1)
-    return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **given})
+    return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **typed})
 
 
 def run_training(
@@ -165,7 +163,7 @@ def run_training(
     stopping: Stopping = never_stop,
     dry_run: bool = False,
 ) -> Run | None:
-    """Check what is asked, estimate what it needs, and train; None for a dry run.
+    """Check the config, estimate the needs of the run, and train; None for a dry run.
 
     `stopping(alone)` is entered while the loop runs and yields the function that says when to stop.
     """
@@ -228,9 +226,9 @@ class Trainer:
             variants=transpositions(self.tokenizer, settings.transpose),
         )  # fmt: skip
         self.held_out = held_out_batches(held_out, settings, model.config)
-        # What settings.json records beside the settings.
-        kept = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
-        self.origin = {**kept, "data": os.path.abspath(expand_user(data)), "prompt": config.prompt}
+        # What settings.json records in addition to the settings.
+        recorded = read_settings(config.out)[1] if resumed else {"init_from": config.init_from}
+        self.origin = {**recorded, "data": os.path.abspath(expand_user(data)), "prompt": config.prompt}
 
     @property
     def is_main(self) -> bool:
@@ -243,7 +241,7 @@ class Trainer:
         return max(0, self.settings.steps - done)
 
     def estimate_needs(self) -> None:
-        """Estimate memory and speed, where there is one process, and report it."""
+        """Estimate memory and speed, if there is one process, and report the plan."""
         if self.mesh is None:
             with self.reporter.stage("trying a few steps"):
                 self.estimate = estimate_training(self.model, self.settings, self.loader.batch(0))
@@ -252,7 +250,7 @@ class Trainer:
             self.reporter.show_plan(self)
 
     def fit(self, stopping: Stopping = never_stop) -> Run:
-        """The run, in each of its processes."""
+        """Train, in each of the run's processes."""
         out, steps_done = self.config.out, 0
         with ExitStack() as stack:
             if self.is_main:
@@ -281,7 +279,7 @@ class Trainer:
         return self.loader.prefetch(step, *data_parallel(self.mesh), self.device)
 
     def prepare_folder(self) -> None:
-        """Write what the folder of a run contains before its first checkpoint."""
+        """Write the settings and the tokenizer, which precede the first checkpoint."""
         self.write_settings()
         if self.tokenizer is not None and find_tokenizer(self.config.out)[0] is None:
             self.tokenizer.save(self.config.out)
@@ -293,9 +291,9 @@ class Trainer:
 
     @contextmanager
     def reporting(self) -> Iterator[Callable[[dict[str, Any]], None]]:
-        """Yields what to do with each record: add a sample, pass it to the reporter and all trackers.
+        """Yields a function that adds a sample to a record and passes it to the reporter and all trackers.
 
-        At the end, also of a run that failed, the report is written.
+        At the end, even of a run that failed, the report is written.
         """
         config, reporter = self.config, self.reporter
         trackers: list[Callable[[dict[str, Any]], None]] = []
@@ -318,7 +316,7 @@ class Trainer:
                     reporter.warn(
                         f"out of memory: continuing with a micro-batch size of {record['micro_batch_size']}"
                     )
-                # Sharded, no process has a whole model to sample from.
+                # If the model is sharded, no process has all of it to sample from.
                 can_sample = config.parallel == "ddp" and self.model.config.is_causal
                 if "val_loss" in record and self.tokenizer is not None and can_sample:
                     record["sample"] = generate_sample(self.model, self.tokenizer, config.prompt)
@@ -355,20 +353,20 @@ def check_config(config: RunConfig) -> tuple[RunConfig, bool]:
     return dataclasses.replace(config, settings=settings, data=data, prompt=prompt), resumed
 
 
-def check_same_settings(given: TrainSettings, run: Path) -> TrainSettings:
-    """The settings given, which must be those of the run, except `MAY_CHANGE`."""
+def check_same_settings(settings: TrainSettings, run: Path) -> TrainSettings:
+    """The settings, which must equal those of the run, except `MAY_CHANGE`."""
     saved = read_settings(run)[0]
-    if given.precision == "auto":  # settings.json says what it resolved to
-        given = dataclasses.replace(given, precision=saved.precision)
-    if given.steps != saved.steps:
+    if settings.precision == "auto":  # settings.json has the resolved one
+        settings = dataclasses.replace(settings, precision=saved.precision)
+    if settings.steps != saved.steps:
         raise SettingError(
-            f"steps {given.steps} differs from the run's {saved.steps}, which its learning rates follow. "
+            f"steps {settings.steps} differs from the run's {saved.steps}, which its learning rates follow. "
             f"Leave it out to resume; to train longer, start a run from it: --init-from {run} --out OTHER"
         )
-    for name, value in given.to_dict().items():
+    for name, value in settings.to_dict().items():
         if name not in MAY_CHANGE and value != getattr(saved, name):
             raise conflict(name, value, getattr(saved, name))
-    return given
+    return settings
 
 
 def conflict(name: str, value: object, of_run: object) -> SettingError:
@@ -377,32 +375,32 @@ def conflict(name: str, value: object, of_run: object) -> SettingError:
     )
 
 
-def check_same_model(asked: RunConfig, config: Config) -> None:
-    """Refuse to resume a run with another model than it has."""
-    if asked.shape is not None and sides(parse_shape(asked.shape)) != sides(config):
-        raise conflict("shape", asked.shape, format_shape(config))
+def check_same_model(options: RunConfig, config: Config) -> None:
+    """Refuse to resume a run with another model."""
+    if options.shape is not None and sides(parse_shape(options.shape)) != sides(config):
+        raise conflict("shape", options.shape, format_shape(config))
     for name, dropout, of_run in (
-        ("dropout", asked.dropout, config.resid_pdrop),
-        ("attention_dropout", asked.attention_dropout, config.attn_pdrop),
+        ("dropout", options.dropout, config.resid_pdrop),
+        ("attention_dropout", options.attention_dropout, config.attn_pdrop),
     ):
         if dropout is not None and dropout != of_run:
             raise conflict(name, dropout, of_run)
-    for name, value, attention_of_run in differing_attention(asked, config):
+    for name, value, attention_of_run in differing_attention(options, config):
         raise conflict(name, value, attention_of_run)
-    if asked.init_from is None:
+    if options.init_from is None:
         return
-    origin = read_settings(asked.out)[1]
+    origin = read_settings(options.out)[1]
     if "init_from" not in origin:
-        if sides(load_config(asked.init_from)) != sides(config):
-            raise conflict("init_from", asked.init_from, f"model of {format_shape(config)}")
+        if sides(load_config(options.init_from)) != sides(config):
+            raise conflict("init_from", options.init_from, f"model of {format_shape(config)}")
     elif origin["init_from"] is None:
-        raise conflict("init_from", asked.init_from, "random initialization")
-    elif not is_same_path(asked.init_from, origin["init_from"]):
-        raise conflict("init_from", asked.init_from, origin["init_from"])
+        raise conflict("init_from", options.init_from, "random initialization")
+    elif not is_same_path(options.init_from, origin["init_from"]):
+        raise conflict("init_from", options.init_from, origin["init_from"])
 
 
-def is_same_path(one: str, other: str) -> bool:
-    return one == other or os.path.realpath(expand_user(one)) == os.path.realpath(expand_user(other))
+def is_same_path(a: str, b: str) -> bool:
+    return a == b or os.path.realpath(expand_user(a)) == os.path.realpath(expand_user(b))
 
 
 def data_tokenizer(data: str) -> Tokenizer | None:
@@ -410,7 +408,7 @@ def data_tokenizer(data: str) -> Tokenizer | None:
 
 
 def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | None:
-    """What each id becomes in the other keys, (2 * semitones + 1, V); None if music stays as it is."""
+    """The ids in each of the keys, (2 * semitones + 1, V); None if music is not transposed."""
     if semitones == 0:
         return None
     if not isinstance(tokenizer, NamedTokenizer):
@@ -422,7 +420,7 @@ def transpositions(tokenizer: Tokenizer | None, semitones: int) -> np.ndarray | 
 
 
 def loader_class(config: Config) -> type[Loader]:
-    """A model with a memory reads consecutive segments, any other windows in random order."""
+    """A model with a memory reads consecutive segments, any other reads windows in random order."""
     return SegmentLoader if config.kind.reads_segments else Loader
 
 

@@ -11,7 +11,7 @@ from glassgpt.cli.dashboard import duration, show_estimate
 from glassgpt.cli.loading import Device
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.reporter import TerminalReporter, stop_and_say_so
-from glassgpt.train.interrupt import StopRecord
+from glassgpt.train.interrupt import StopTracker
 
 if TYPE_CHECKING:
     from glassgpt.tasks.definition import Task
@@ -62,7 +62,7 @@ def command(
     check_tune_inputs(files, **asked)
     from glassgpt.train.finetune.tune import plan_tune, run_tune
 
-    reporter, stopping = TuneReporter(), StopRecord(stop_and_say_so)
+    reporter, stopping = TuneReporter(), StopTracker(stop_and_say_so)
     run, target = plan_tune(files, **asked, device=device, reporter=reporter, started=started)
     if dry_run:
         return 0

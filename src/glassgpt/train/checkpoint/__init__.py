@@ -1,5 +1,5 @@
 """Saving and resuming a run.
 
 Read in this order: run_folder.py (what is where), save.py with asynchronous.py and sharded.py, load.py, and
-records.py (the log). The files of a checkpoint are described in weights/run_checkpoint.py.
+log.py. The files of a checkpoint are described in weights/run_checkpoint.py.
 """

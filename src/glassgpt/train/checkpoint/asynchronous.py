@@ -1,8 +1,8 @@
 """Asynchronous checkpoints: the state is copied, training continues, and a thread writes the copy.
 
-There is one copy, so a save first waits for the previous one to be written. On a GPU even the copy is not
-waited for: it is queued between the steps and goes into pinned memory, which is reused by the next save
-(pinning memory takes longer than copying into it).
+There is one copy, so a save first waits for the previous one to be written. On a GPU training does
+not even wait for the copy: it is queued between the steps and goes into pinned memory, which is reused by the
+next save (pinning memory takes longer than copying into it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from glassgpt.errors import UserError
 class AsyncSaver:
     """One save at a time, in the background. An error there is raised by the next call of any method.
 
-    Leaving its `with` waits for the last save.
+    Leaving its `with` block waits for the last save.
     """
 
     def __init__(self) -> None:

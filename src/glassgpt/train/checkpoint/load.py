@@ -38,14 +38,14 @@ def load_run_checkpoint(
     if group.is_main:
         clean_up(out)
     group.barrier()
-    found = list_checkpoints(out)
-    if not found:
+    checkpoints = list_checkpoints(out)
+    if not checkpoints:
         return 0, None
     like = {f"model.{name}": (name, value) for name, value in model.state_dict().items()}
     for number, optimizer in enumerate(optimizers):
         pairs = zip(parameter_names(model, optimizer), list_parameters(optimizer), strict=True)
         like |= {f"optimizer.{number}.{index}": pair for index, pair in enumerate(pairs)}
-    state, metadata = read_newest(found, like, group)
+    state, metadata = read_newest(checkpoints, like, group)
     check_identity(out, json.loads(metadata.get("data", "null")), data)
     weights = {name[6:]: value for name, value in state.items() if name.startswith("model.")}
     try:
@@ -101,10 +101,10 @@ def check_identity(out: Path, saved: Identity | None, present: Identity | None) 
 
 
 def read_newest(
-    found: Sequence[Path], like: NamedTensors, group: ProcessGroup
+    checkpoints: Sequence[Path], like: NamedTensors, group: ProcessGroup
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The newest checkpoint that is intact; a warning names each damaged one."""
-    for folder in reversed(found):
+    for folder in reversed(checkpoints):
         try:
             if is_sharded(folder):
                 return read_shards(folder, like, group)
@@ -112,7 +112,8 @@ def read_newest(
         except FileFormatError as error:
             warnings.warn(f"{error} Resuming from the one before it.", stacklevel=2)
     raise FileFormatError(
-        f"no checkpoint in {found[0].parent} is intact. Remove that folder to start over, or restore it."
+        f"no checkpoint in {checkpoints[0].parent} is intact. Remove that folder to start over, or restore "
+        "it."
     )
 
 

@@ -1,7 +1,7 @@
 """The folder of a run: the latest model, ready to use, and checkpoints to resume from exactly.
 
     RUN/config.json, model.safetensors            the model at the last save
-    RUN/log.jsonl                                 a record per step: see `records.py`
+    RUN/log.jsonl                                 a record per step: see `log.py`
     RUN/checkpoints/step-00000400/                see `weights/run_checkpoint.py`; `save.py` and `load.py`
 
 Everything is written under a temporary name and renamed: a kill at any moment leaves the last complete save.
@@ -30,8 +30,8 @@ CHECKPOINT = re.compile(r"step-(\d{8,})")
 
 def list_checkpoints(out: Path) -> list[Path]:
     """The complete checkpoints, oldest first."""
-    found = (folder for folder in (out / "checkpoints").glob("step-*") if CHECKPOINT.fullmatch(folder.name))
-    return sorted((folder for folder in found if (folder / DONE).exists()), key=checkpoint_step)
+    folders = (folder for folder in (out / "checkpoints").glob("step-*") if CHECKPOINT.fullmatch(folder.name))
+    return sorted((folder for folder in folders if (folder / DONE).exists()), key=checkpoint_step)
 
 
 def checkpoint_step(checkpoint: Path) -> int:
@@ -53,16 +53,16 @@ def prune_checkpoints(out: Path, step: int, best: int | None, keep: int) -> None
 
 
 def clean_up(out: Path) -> None:
-    """Remove what a kill left half-written. Only in a folder that no process is writing to.
+    """Remove half-written files after a kill. Only in a folder that no process is writing to.
 
     A folder that is replaced is first moved aside. If the kill fell between that and the move of the new one,
     the name is free: the new one takes it, or else the old one.
     """
     inside = out / "checkpoints"
-    left = find_interrupted_writes(inside)
-    moved_aside = {name for name, path in left if path.suffix == ".old"}
+    interrupted = find_interrupted_writes(inside)
+    moved_aside = {name for name, path in interrupted if path.suffix == ".old"}
     for suffix in (".part", ".old"):
-        for name, path in left:
+        for name, path in interrupted:
             is_free = name in moved_aside and not (inside / name).exists()
             if is_free and path.suffix == suffix and (path / DONE).exists():
                 path.rename(inside / name)
@@ -81,7 +81,7 @@ def read_run_config(out: Path) -> Config:
     expected = json.dumps(config.to_dict())
     for folder in reversed(list_checkpoints(out)):
         path = folder / (REST if is_sharded(folder) else STATE)
-        if not path.is_file():  # nothing would ever come out of a named pipe
+        if not path.is_file():  # reading a named pipe would never return
             continue
         try:
             with safetensors.safe_open(path, "pt") as file:
@@ -101,7 +101,7 @@ def config_mismatch(out: Path) -> FileFormatError:
 
 
 def suggest_recovery(out: Path) -> str:
-    """What to do about a run that cannot continue."""
+    """The next step for a run that cannot continue."""
     if list_checkpoints(out):
         return "Use --resume to continue from the last checkpoint."
     return "Nothing was saved before: start a new run with a lower --lr."

@@ -1,4 +1,4 @@
-"""Save a run: everything it takes to resume exactly, and the model ready to use."""
+"""Save a run: everything that an exact resume needs, and the model, ready to use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from glassgpt.train.variants.stream_memory import StreamMemory
 from glassgpt.weights.run_checkpoint import DONE, STATE
 from glassgpt.weights.safetensors_file import TensorToWrite, size_of, write_tensors
 
-# What decides which tokens a run sees in which order: see `Loader.identity`.
+# The values that determine which tokens a run sees in which order: see `Loader.identity`.
 Identity = Mapping[str, int | str]
 
 
@@ -128,7 +128,7 @@ def write_model(
                 f"{tensor.name} is not finite after step {step}, so nothing was saved. "
                 f"{suggest_recovery(out)}"
             )
-    # The checkpoint comes last: wherever there is one to resume from, everything else is there, too.
+    # The checkpoint comes last: wherever there is one to resume from, everything else exists.
     with atomic_write(out / "config.json") as part:
         part.write_text(json.dumps(config.to_dict(), indent=2) + "\n", "utf-8")
     weights = [
@@ -148,7 +148,7 @@ def write_model(
 
 def describe_tensor(name: str, value: Tensor) -> TensorToWrite:
     array = (
-        value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # numpy has no bfloat16 of its own
+        value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # numpy itself has no bfloat16
         if value.dtype == torch.bfloat16
         else value.numpy()
     )

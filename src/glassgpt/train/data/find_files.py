@@ -27,18 +27,18 @@ def find_sources(inputs: Iterable[str | Path], exclude: Sequence[Path] = ()) -> 
 
     The folders in `exclude`, and prepared ones, are not searched: a tokenizer's merges.txt is not a text.
     """
-    found: dict[Path, SourceFile] = {}
+    sources: dict[Path, SourceFile] = {}
     excluded = [Path(os.path.realpath(folder)) for folder in exclude]
-    for given in inputs:
-        for path in _expand(str(given), excluded):
-            found.setdefault(path.resolve(), _open_source(path))
-    if not found:
+    for pattern in inputs:
+        for path in _expand(str(pattern), excluded):
+            sources.setdefault(path.resolve(), _open_source(path))
+    if not sources:
         raise SettingError(f"no files to read. Name files or folders: {KNOWN}.")
-    return list(found.values())
+    return list(sources.values())
 
 
-def _expand(given: str, excluded: Sequence[Path]) -> list[Path]:
-    path = expand_user(given)
+def _expand(pattern: str, excluded: Sequence[Path]) -> list[Path]:
+    path = expand_user(pattern)
     if path.is_dir():
         excluded = [*excluded, *(index.parent.resolve() for index in path.rglob(INDEX))]
         inside = sorted(
@@ -88,7 +88,7 @@ def divide(sources: Sequence[SourceFile], size: int) -> list[Unit]:
     weight = 0
     for source in sources:
         for chunk in _split_source(source, size):
-            # A compressed file cannot be split, and decompression takes longest of all: each gets its worker.
+            # A compressed file cannot be split, and decompression takes longest: each gets its own worker.
             alone = source.compression and source.size > SMALL
             heavy = size if alone else min(source.size, size)
             if expanded and weight + heavy > size:
@@ -122,5 +122,5 @@ def _split_source(source: SourceFile, size: int) -> list[Chunk]:
 
 
 def describe_sources(sources: Sequence[SourceFile]) -> list[list[str | int]]:
-    """What must be unchanged for earlier work on these files to be reused."""
+    """The facts that must be unchanged for earlier work on these files to be reused."""
     return [[os.fspath(s.path.resolve()), s.size, s.mtime_ns] for s in sources]

@@ -4,8 +4,8 @@ The loader is stateless: sequence `r` of step `s` is window number `s * batch_si
 of epochs, so a resumed run sees exactly the tokens it would have seen, with any number of processes.
 
 An epoch splits the data into windows of `context` tokens to predict (plus one before them), laid end to end
-from an offset of the epoch's own; the data wraps around. If a document starts in the last quarter of a
-window, the next window starts there, with the document, instead of a little after it. So no token is left
+from an offset that differs between epochs; the data wraps around. If a document starts in the last quarter of
+a window, the next window starts there, with the document, instead of a little after it. So no token is left
 out; those between such a start and the end of the previous window are seen twice, and so are the few where
 the last window of an epoch meets the first.
 """
@@ -104,7 +104,7 @@ class Loader:
 
     def window_starts(self, first: int, last: int) -> np.ndarray:
         """The positions of windows number `first` to `last` (exclusive), counted over all epochs."""
-        found = []
+        parts = []
         while first < last:
             with self._lock:
                 epoch = self.find_epoch(first)
@@ -114,9 +114,9 @@ class Loader:
             numbers = np.arange(first - base, upto - base, dtype=np.uint64)
             if self.shuffle:
                 numbers = permute(numbers, len(windows), f"{self.seed}/{epoch}")
-            found.append(windows[numbers.astype(np.int64)])
+            parts.append(windows[numbers.astype(np.int64)])
             first = upto
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def find_epoch(self, window: int) -> int:
         """The epoch of a window. Earlier windows are counted first, which is fast: no token is read."""
@@ -124,13 +124,13 @@ class Loader:
             while self._ends[-1] <= window:
                 self._ends.append(self._ends[-1] + len(self._windows(len(self._ends) - 1)))
                 if not self.shuffle:  # all epochs are the same then
-                    each = self._ends[1]
-                    self._ends += range(2 * each, window + each + 1, each)
+                    size = self._ends[1]
+                    self._ends += range(2 * size, window + size + 1, size)
             return int(np.searchsorted(self._ends, window, "right")) - 1
 
     @property
     def windows_per_epoch(self) -> int:
-        """The number of windows of the first epoch; the others have about as many."""
+        """The number of windows of the first epoch; the others have about the same number."""
         self.find_epoch(0)
         return self._ends[1]
 
@@ -140,7 +140,7 @@ class Loader:
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What must be the same for a resumed run to see the same tokens."""
+        """The values that must be the same for a resumed run to see the same tokens."""
         checksum = self.shards.checksum
         return {
             "data": self.shards.identity,
@@ -173,10 +173,10 @@ class Loader:
         return windows
 
     def _read(self, start: int, into: np.ndarray) -> None:
-        here = min(self.context + 1, len(self.shards) - start)
-        into[:here] = self.shards.read(start, here)
-        if here < len(into):
-            into[here:] = self.shards.read(0, len(into) - here)
+        count = min(self.context + 1, len(self.shards) - start)
+        into[:count] = self.shards.read(start, count)
+        if count < len(into):  # the data wraps around
+            into[count:] = self.shards.read(0, len(into) - count)
 
 
 class WindowLayout:
@@ -199,8 +199,8 @@ class WindowLayout:
             return np.full(len(slots), -1, dtype=np.int64)
         laps, rest = np.divmod(slots, self.n_tokens)
         numbers = laps * count + np.searchsorted(self.starts, rest, "right") - 1
-        found = self.starts[numbers % count] + numbers // count * self.n_tokens
-        return np.where((numbers >= 0) & (found > slots - max(1, self.slack)), numbers, -1)
+        starts = self.starts[numbers % count] + numbers // count * self.n_tokens
+        return np.where((numbers >= 0) & (starts > slots - max(1, self.slack)), numbers, -1)
 
     def _find_followers(self) -> tuple[np.ndarray, np.ndarray]:
         """For each document start: the next one at which a window starts, and how many windows until then.
@@ -215,9 +215,9 @@ class WindowLayout:
         for step in range(1, -(-self.n_tokens // self.context) + 1):
             if len(open_chains) == 0:
                 break
-            found = self._find_nearest(self.starts[open_chains] + step * self.context)
-            met = found >= 0
-            follower[open_chains[met]] = found[met]
+            nearest = self._find_nearest(self.starts[open_chains] + step * self.context)
+            met = nearest >= 0
+            follower[open_chains[met]] = nearest[met]
             steps[open_chains[met]] = step
             open_chains = open_chains[~met]
         return follower, steps
@@ -228,11 +228,11 @@ class WindowLayout:
         begins, counts = [first], []  # runs of windows end to end
         at = first
         lead = np.arange(at + self.context, end, self.context)
-        met = self._find_nearest(lead)
-        hit = int(np.argmax(met >= 0)) if (met >= 0).any() else -1
-        if hit >= 0:
-            counts.append(hit + 1)
-            number = int(met[hit])
+        nearest = self._find_nearest(lead)
+        if (nearest >= 0).any():
+            first_met = int(np.argmax(nearest >= 0))
+            counts.append(first_met + 1)
+            number = int(nearest[first_met])
             n_starts = len(self.starts)
             while True:
                 laps, index = divmod(number, n_starts)
@@ -292,7 +292,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 class Prefetch:
-    """An endless iterator of batches, read in the background. Close it, or use it in a `with`.
+    """An endless iterator of batches, read in the background. Close it, or use it in a `with` block.
 
     For CUDA the thread writes into pinned memory, from which the copy to the device overlaps with the
     computation. A buffer is reused only after its copy has finished.
@@ -327,17 +327,17 @@ class Prefetch:
         return self
 
     def __next__(self) -> Tensor:
-        got = self._ready.get()
-        if isinstance(got, BaseException):
-            self._ready.put(got)
-            raise got
+        ready = self._ready.get()
+        if isinstance(ready, BaseException):
+            self._ready.put(ready)
+            raise ready
         if not self._cuda:
-            self._free.put((torch.empty_like(got), None))  # the old one belongs to the caller now
-            return got
-        batch = got.to(self._device, non_blocking=True)
+            self._free.put((torch.empty_like(ready), None))  # the old one belongs to the caller now
+            return ready
+        batch = ready.to(self._device, non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(self._device))
-        self._free.put((got, copied))
+        self._free.put((ready, copied))
         return batch
 
     def close(self) -> None:

@@ -173,7 +173,7 @@ def _fill_splits(config: PrepareConfig) -> list[tuple[str, dict[str, Any]]]:
 
     With few documents, chance may give none or all of them to val. Then val gets the one with the lowest hash
     and train the others (or all, if all are equal), and the affected shards are written again. The decision
-    depends on the first records alone, so that a kill in between changes nothing.
+    depends on the first records alone, so a kill in between changes nothing.
     """
     records: dict[tuple[int, int], ShardRecord] = {}
     for number in range(len(config.units)):
@@ -195,9 +195,9 @@ def _fill_splits(config: PrepareConfig) -> list[tuple[str, dict[str, Any]]]:
         again = []
     for number, shard in again:
         if read_record(config, number, shard, again=True) is None:
-            for at, found in read_shards(config, number, lambda n: None):
+            for at, parts in read_shards(config, number, lambda n: None):
                 if at == shard:
-                    write_shard(config, number, shard, found, 0 if all_equal else lowest + 1, again=True)
+                    write_shard(config, number, shard, parts, 0 if all_equal else lowest + 1, again=True)
                     break
         record = read_record(config, number, shard, again=True)
         assert record is not None
@@ -223,11 +223,11 @@ def _make_index(
 ) -> dict[str, Any]:
     splits = {}
     for split in SPLITS:
-        mine = [entry for of, entry in files if of == split]
+        entries = [entry for entry_split, entry in files if entry_split == split]
         splits[split] = {
-            "tokens": sum(entry["tokens"] for entry in mine),
-            "documents": sum(entry["documents"] for entry in mine),
-            "files": mine,
+            "tokens": sum(entry["tokens"] for entry in entries),
+            "documents": sum(entry["documents"] for entry in entries),
+            "files": entries,
         }
     return {
         "format": FORMAT,
@@ -264,7 +264,7 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
 
 def _discard(folder: Path) -> None:
     """Remove a folder of ours, the markers last, so that after a kill it is still known to be ours."""
-    with suppress(OSError):  # what cannot be removed does no harm
+    with suppress(OSError):  # leftovers do no harm
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name in MARKERS):
             remove(entry)
         folder.rmdir()

@@ -87,7 +87,7 @@ class Shards:
     def from_array(cls, ids: np.ndarray, starts: Sequence[int] | np.ndarray = (0,)) -> Shards:
         """Tokens in memory."""
         identity = hashlib.sha256(np.ascontiguousarray(ids, dtype="<u4").tobytes()).hexdigest()
-        made = cls(
+        shards = cls(
             "these tokens",
             [],
             [len(ids)],
@@ -97,9 +97,9 @@ class Shards:
             eot_id=None,
             identity=identity,
         )
-        made._memory = ids
-        made.__dict__["document_starts"] = np.asarray(starts, dtype=np.int64)
-        return made
+        shards._memory = ids
+        shards.__dict__["document_starts"] = np.asarray(starts, dtype=np.int64)
+        return shards
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -111,8 +111,7 @@ class Shards:
         parts = []
         number = int(np.searchsorted(self.ends, start, "right")) - 1
         while count > 0:
-            here = start - int(self.ends[number])
-            part = self._part(number, here, count)
+            part = self._part(number, start - int(self.ends[number]), count)
             parts.append(part)
             start, count, number = start + len(part), count - len(part), number + 1
         ids = np.asarray(parts[0]) if len(parts) == 1 else np.concatenate([np.zeros(0, self.dtype), *parts])
@@ -138,8 +137,8 @@ class Shards:
 
         Data prepared for a vocabulary of at most that size is not read for this.
         """
-        known = self.vocab_size is not None and self.vocab_size <= vocab_size
-        if not known:
+        fits = self.vocab_size is not None and self.vocab_size <= vocab_size
+        if not fits:
             with progress(
                 f"checking the ids in {self.name}", len(self) * self.dtype.itemsize, unit="bytes"
             ) as advance:
@@ -158,20 +157,20 @@ class Shards:
     def document_starts(self) -> np.ndarray:
         """The positions, in order, where documents start (int64).
 
-        In files of nanoGPT and llm.c they are found in one pass over all tokens if a tokenizer tells
+        In files of nanoGPT and llm.c they are found in one pass over all tokens if a tokenizer defines
         `<|endoftext|>`; otherwise there is only the first.
         """
-        found = [np.zeros(0, np.int64)]
+        parts = [np.zeros(0, np.int64)]
         for number, file in enumerate(self.files):
             base = int(self.ends[number])
             if self.prepared:
-                found.append(np.fromfile(_starts_file(file), dtype="<u4").astype(np.int64) + base)
+                parts.append(np.fromfile(_starts_file(file), dtype="<u4").astype(np.int64) + base)
             elif self.eot_id is not None:
                 after = 0 if is_llmc(file) else 1
                 for at, ids in self._tokens(number).blocks():
                     slots = np.flatnonzero(ids == self.eot_id)
-                    found.append(slots.astype(np.int64) + (base + at + after))
-        starts = np.concatenate(found)
+                    parts.append(slots.astype(np.int64) + (base + at + after))
+        starts = np.concatenate(parts)
         if not self.prepared:
             starts = np.unique(np.concatenate([np.zeros(1, np.int64), starts]))
         return starts[starts < len(self)]
@@ -273,22 +272,22 @@ def read_index(folder: Path) -> dict[str, Any]:
         )
     try:
         tokenizer = index["tokenizer"]
-        right = isinstance(tokenizer["hash"], str) and _is_count(tokenizer["vocab_size"])
-        right = right and (tokenizer["eot_id"] is None or _is_count(tokenizer["eot_id"]))
-        right = right and index["dtype"] in ("uint16", "uint32")
+        valid = isinstance(tokenizer["hash"], str) and _is_count(tokenizer["vocab_size"])
+        valid = valid and (tokenizer["eot_id"] is None or _is_count(tokenizer["eot_id"]))
+        valid = valid and index["dtype"] in ("uint16", "uint32")
         for split in index["splits"].values():
             for entry in split["files"]:
-                right = right and _is_count(entry["tokens"]) and _is_count(entry["documents"])
-                right = right and isinstance(entry["name"], str) and entry["tokens"] > 0
+                valid = valid and _is_count(entry["tokens"]) and _is_count(entry["documents"])
+                valid = valid and isinstance(entry["name"], str) and entry["tokens"] > 0
     except (KeyError, TypeError, AttributeError):
-        right = False
-    if not right:
+        valid = False
+    if not valid:
         raise FileFormatError(f"{folder / INDEX} is damaged. Prepare the text again.")
     return index
 
 
 def check_hashes(folder: Path, progress: Progress = no_progress) -> Iterator[tuple[Path, str]]:
-    """Every token file of a prepared folder and what is wrong with it ("" if nothing is)."""
+    """Every token file of a prepared folder and what is wrong with it, or ""."""
     index = read_index(folder)
     itemsize = np.dtype(index["dtype"]).itemsize
     entries = [entry for split in index["splits"].values() for entry in split["files"]]
@@ -301,20 +300,20 @@ def check_hashes(folder: Path, progress: Progress = no_progress) -> Iterator[tup
 
 
 def _find_difference(file: Path, entry: dict[str, Any], itemsize: int, advance: Callable[[int], None]) -> str:
-    made = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     try:
         _check_size(file, entry["tokens"] * itemsize)
         _check_size(_starts_file(file), entry["documents"] * 4)
         with file.open("rb") as handle:
             while block := handle.read(SCAN_BLOCK):
-                made.update(block)
+                digest.update(block)
                 advance(len(block))
         starts = np.fromfile(_starts_file(file), "<u4")
     except FileFormatError as error:
         return str(error)
     except OSError as error:
         return f"{file} cannot be read: {error.strerror}."
-    if made.hexdigest() != entry.get("blake2b"):
+    if digest.hexdigest() != entry.get("blake2b"):
         return f"{file} has changed since it was prepared. Prepare the text again."
     if len(starts) and (starts[-1] >= entry["tokens"] or (np.diff(starts.astype(np.int64)) <= 0).any()):
         return f"{_starts_file(file)} has changed since it was prepared. Prepare the text again."
@@ -370,10 +369,10 @@ def _open_token_files(name: Path, files: list[Path], tokenizer: Tokenizer | None
 
 def _hash_files(files: list[Path]) -> str:
     """A hash of the length and both ends of each file: all tokens may be many gigabytes."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
         tokens = open_token_file(file)
-        made.update(f"{len(tokens)} ".encode())
-        made.update(tokens.read(0, 8192).tobytes())
-        made.update(tokens.read(max(0, len(tokens) - 8192), 8192).tobytes())
-    return made.hexdigest()
+        digest.update(f"{len(tokens)} ".encode())
+        digest.update(tokens.read(0, 8192).tobytes())
+        digest.update(tokens.read(max(0, len(tokens) - 8192), 8192).tobytes())
+    return digest.hexdigest()

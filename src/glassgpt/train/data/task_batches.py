@@ -2,8 +2,8 @@
 
 The examples are sorted by length, shuffled anew in every epoch among those of one length, and cut into
 batches of at most `tokens_per_batch`. The lengths do not change from epoch to epoch, so neither do the cuts:
-each epoch has as many batches, and the batch of a step is a function of the step and the seed alone, which
-makes a resumed run exact.
+each epoch has the same number of batches, and the batch of a step is a function of the step and the seed
+alone, which makes a resumed run exact.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PAD_TO = 8  # the length of a batch is a multiple of this: few shapes, and align
 class TaskBatches:
     """The examples of a task as an endless sequence of batches.
 
-    The ids of all examples stand one after the other in `flat`; `starts` says where each begins, `targets`
-    where in it the target begins. With `labels` a batch has one target for each sequence instead.
+    `flat` has the ids of all examples, one after the other; `starts` says where each example begins, and
+    `targets` where in it the target begins. With `labels` a batch has one target for each sequence instead.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class TaskBatches:
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], **options: int | None) -> TaskBatches:
-        flat = np.array([token for one in examples for token in one.ids], np.int64)
-        starts = np.cumsum([0, *(len(one.ids) for one in examples)])
-        targets = np.array([one.target_start for one in examples], np.int64)
+        flat = np.array([token for example in examples for token in example.ids], np.int64)
+        starts = np.cumsum([0, *(len(example.ids) for example in examples)])
+        targets = np.array([example.target_start for example in examples], np.int64)
         labels = None
         if examples and examples[0].label is not None:
-            labels = np.array([one.label for one in examples], np.int64)
+            labels = np.array([example.label for example in examples], np.int64)
         return cls(flat, starts, targets, labels, **options)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
@@ -76,8 +76,8 @@ class TaskBatches:
     def mean_tokens(self) -> int:
         """Tokens of a batch, with its padding, on average."""
         longest = np.sort(self.lengths)[[stop - 1 for _, stop in self.cuts]]
-        many = np.array([stop - start for start, stop in self.cuts])
-        return int((many * (-(-longest // PAD_TO) * PAD_TO)).mean())
+        sizes = np.array([stop - start for start, stop in self.cuts])
+        return int((sizes * (-(-longest // PAD_TO) * PAD_TO)).mean())
 
     @property
     def tokens_per_epoch(self) -> int:
@@ -86,16 +86,16 @@ class TaskBatches:
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What determines the batches: a run is not resumed with others."""
+        """The values that determine the batches: a run is not resumed with others."""
         return {"data": self.digest, "seed": self.seed, "batches": len(self.cuts)}
 
     @cached_property
     def digest(self) -> str:
         """Changes with any example."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for array in (self.flat, self.starts, self.targets, self.labels):
-            made.update(b"" if array is None else array.tobytes())
-        return made.hexdigest()
+            digest.update(b"" if array is None else array.tobytes())
+        return digest.hexdigest()
 
     def prefetch(
         self, step: int, rank: int = 0, world_size: int = 1, device: torch.device | str = "cpu"
@@ -152,9 +152,9 @@ def cut_by_length(
     padded = -(-lengths // PAD_TO) * PAD_TO
     cuts, first = [], 0
     for at in range(len(padded)):
-        many = at + 1 - first
+        size = at + 1 - first
         if at > first and (
-            many * padded[at] > tokens or (max_sequences is not None and many > max_sequences)
+            size * padded[at] > tokens or (max_sequences is not None and size > max_sequences)
         ):
             cuts.append((first, at))
             first = at

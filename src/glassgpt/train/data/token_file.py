@@ -72,5 +72,5 @@ def open_token_file(path: Path) -> TokenFile:
 
 
 def is_llmc(path: Path) -> bool:
-    """Whether a token file has llm.c's header. There <|endoftext|> precedes a document, not follows."""
+    """Whether a token file has llm.c's header. There <|endoftext|> precedes a document."""
     return file_size(path) >= LLMC_HEADER and np.fromfile(path, "<i4", count=1)[0] == LLMC_MAGIC

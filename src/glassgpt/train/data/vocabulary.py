@@ -18,7 +18,7 @@ KINDS = ("chars", "bytes", "bpe")
 MAX_VOCAB_SIZE = 1 << 20  # four times the largest vocabulary in use
 VOCAB_SIZE = 4096  # default of a bpe
 UNIT = 1 << 24  # bytes of text per unit
-MAX_CHARACTERS = 1 << 26  # to learn merges from: more change few merges, and 64 million take 20 s
+MAX_CHARACTERS = 1 << 26  # to learn merges from: more would change few merges, and 64 million take 20 s
 
 
 def learn_vocabulary(
@@ -51,7 +51,7 @@ def read_sample(sources: list[SourceFile], limit: int | None, on_read: Advance) 
     """The texts, or about `limit` characters of them: the start of each unit, so that all files count."""
     units = divide(sources, UNIT)
     for unit in units:
-        left = None if limit is None else max(1, limit // len(units))
+        remaining = None if limit is None else max(1, limit // len(units))
         for piece in read_document_parts(unit, UNIT, on_read, None, 1 << 32):
             if not isinstance(piece.content, str):
                 names = ", ".join(str(s.source.path) for s in unit if s.source.kind == "tokens")
@@ -60,7 +60,7 @@ def read_sample(sources: list[SourceFile], limit: int | None, on_read: Advance) 
                     "Name the tokenizer that made it with --tokenizer."
                 )
             yield piece.content
-            if left is not None:
-                left -= len(piece.content)
-                if left <= 0:
+            if remaining is not None:
+                remaining -= len(piece.content)
+                if remaining <= 0:
                     break

@@ -1,4 +1,4 @@
-"""Worker processes of `prepare`: who does which unit, and how they stop."""
+"""Worker processes of `prepare`: which worker does which unit, and how they stop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How a model is prepared for training: divided among processes, compiled, cast, sharded. The model itself
-knows nothing of it.
+"""Prepare a model for training: divided among processes, compiled, cast, sharded. The model itself knows
+nothing about it.
 
 The processes are torchrun's. Each of them, or under tp each group, trains on its own sequences of every
 batch:
@@ -12,7 +12,7 @@ batch:
            sequence. Several groups shard what they hold as in fsdp.
 
 The loss is the sum over all targets of a batch divided by their number, so it does not matter which process
-had which.
+has which of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def parallelize(
     """The model's loss as a module (see `LossModule`), ready to train in one process or in those of the mesh.
 
     The order matters: layers are divided first (tensor parallelism), then compiled; checkpointing wraps the
-    compiled block, so that the recomputation is compiled, too; precision decides what a pass multiplies;
+    compiled block, so that the recomputation is also compiled; precision decides what a pass multiplies;
     sharding or DDP comes last and wraps everything. The model's parameters are afterwards those to optimize.
     """
     if objective is None:
@@ -76,8 +76,8 @@ def parallelize(
     if tensor_mesh is not None:
         apply_tensor_parallel(model, tensor_mesh)
 
-    # torch.compile: block by block where gradients are exchanged, so that a block's can be on their way while
-    # those of the block before it are still computed
+    # torch.compile: block by block where gradients are exchanged, so that a block's gradients are sent
+    # while those of the block before it are still computed
     config = StepConfig()
     if settings.compile:
         shallow = model.config.n_layer <= COMPILE_WHOLE
@@ -122,7 +122,7 @@ def apply_fsdp(loss_module: LossModule, mesh: DeviceMesh, dtype: torch.dtype | N
     policy = MixedPrecisionPolicy(dtype, None if dtype is None else torch.float32)
     for block in loss_module.model.h:
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    # What is in no block: embeddings (and so the head) and the final norm.
+    # Outside the blocks: embeddings (and so the head) and the final norm.
     fully_shard(loss_module, mesh=mesh, mp_policy=policy)
 
 
@@ -141,10 +141,12 @@ def check_mode(mode: str, settings: TrainSettings, tensor_parallel_size: int | N
 
 
 def check_divisible(config: Config, context: int, size: int) -> None:
-    """Whether `size` processes can divide a layer."""
-    most = math.gcd(config.n_head, config.d_mlp, context)
+    """Refuse a number of processes that cannot divide a layer."""
+    largest = math.gcd(config.n_head, config.d_mlp, context)
     instead = (
-        f"Choose --tensor-parallel-size {most} or a divisor of it" if most > 1 else "Choose --parallel fsdp"
+        f"Choose --tensor-parallel-size {largest} or a divisor of it"
+        if largest > 1
+        else "Choose --parallel fsdp"
     )
     for name, value in (("n_head", config.n_head), ("the MLP's width", config.d_mlp), ("context", context)):
         if value % size:
@@ -152,12 +154,12 @@ def check_divisible(config: Config, context: int, size: int) -> None:
 
 
 def check_tensor_parallel(model: GPT2) -> None:
-    """`tensor_parallel_plan` knows what each part of a block computes, and which columns belong to which
-    head."""
-    known = (Projection, Float8Projection)
+    """Refuse other layers than GPT-2's: `tensor_parallel_plan` assumes what each part of a block computes
+    and which columns belong to which head."""
+    supported = (Projection, Float8Projection)
     for block in model.h:
         parts = (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj)  # type: ignore[union-attr]
-        others = [part for part in parts if not any(is_unmodified(part, kind) for kind in known)]
+        others = [part for part in parts if not any(is_unmodified(part, kind) for kind in supported)]
         if others or not (has_standard_attention(block) and is_unmodified(block.mlp, MLP)):
             name = type(others[0] if others else block.attn).__name__
             raise SettingError(

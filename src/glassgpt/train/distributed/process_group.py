@@ -78,8 +78,8 @@ class ProcessGroup:
         return slice(batch_size * rank // size, batch_size * (rank + 1) // size)
 
     def local_batch_size(self, batch_size: int) -> int:
-        """How many sequences every process computes. Where the batch does not divide evenly some are padding:
-        sharded weights are gathered by all processes together, so all must make the same number of passes."""
+        """How many sequences every process computes. If the batch does not divide evenly, some are padding:
+        sharded weights are gathered by all processes together, so all must run the same number of passes."""
         return -(-batch_size // self.data_parallel_size)
 
 
@@ -95,7 +95,7 @@ def init_distributed(
     """Join the other processes if torchrun started this one: the device to use, and the mesh of all.
 
     torchrun describes this process in the environment (RANK of WORLD_SIZE; LOCAL_RANK on its machine).
-    `tensor_parallel_size` neighbouring processes (None: all) form a group that shares every layer.
+    `tensor_parallel_size` neighboring processes (None: all) form a group that shares every layer.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield device, None
@@ -105,7 +105,7 @@ def init_distributed(
         if device.index >= torch.cuda.device_count():
             raise SettingError(
                 f"process {device.index} of this machine has no GPU: there are {torch.cuda.device_count()}. "
-                "Give torchrun --nproc-per-node as many, or train with --device cpu."
+                "Give torchrun that --nproc-per-node, or train with --device cpu."
             )
         torch.cuda.set_device(device)
     elif device.type != "cpu":

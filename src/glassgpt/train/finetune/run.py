@@ -1,8 +1,8 @@
 """One fine-tuning run: prepared, resumed, and trained step by step.
 
-Whenever the validation loss reaches a new low the model is written, so what is on disk is always the best so
-far. These evaluations use the training precision (bfloat16 where that is fast); the loss that is reported in
-the end is measured in float32, before and after. At each evaluation everything else is saved next to the
+Whenever the validation loss reaches a new low the model is written, so the model on disk is always the best
+so far. These evaluations use the training precision (bfloat16 where that is fast); the loss that is reported
+at the end is measured in float32, before and after. At each evaluation everything else is saved next to the
 output folder: an interrupted run resumes from there, with the same steps.
 """
 
@@ -31,7 +31,7 @@ from glassgpt.model import GPT2
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
 from glassgpt.train.data.loader import BatchSource
 from glassgpt.train.estimate import Estimate
@@ -68,10 +68,10 @@ PATIENCE = 3  # evaluations without improvement before it stops
 
 
 class FinetuneData(Protocol):
-    """What a model is tuned on: a text (`text.TextData`), or the pairs of a task (`task.TaskData`)."""
+    """The data to tune a model on: a text (`text.TextData`), or the pairs of a task (`task.TaskData`)."""
 
     @property
-    def start(self) -> Checkpoint: ...  # the model it starts from, with what a task adds to it
+    def start(self) -> Checkpoint: ...  # the model it starts from, with a task's additions
     @property
     def task(self) -> Task | None: ...
     @property
@@ -153,7 +153,7 @@ class FinetuneRun:
         return self.plan.memory > free + self.plan.weights
 
     def record_eval(self, step: int, val_loss: float) -> bool:
-        """Whether this is the best so far. An evaluation because of a stop does not count against it."""
+        """Whether this is the best so far. Evaluations because of a stop are not counted against it."""
         scheduled = step % self.settings.eval_every == 0 or step == self.settings.steps
         self.evals_without_improvement += scheduled and step > self.settings.warmup_steps
         if val_loss >= self.best_loss:
@@ -170,7 +170,7 @@ class FinetuneRun:
                 self.record_eval(record["step"], record["val_loss"])
 
     def save(self, folder: Path, seconds_left: float) -> None:
-        """What a resume needs besides the checkpoint: settings chosen by the clock would differ next time."""
+        """Save what a resume needs in addition to the checkpoint, such as settings chosen by the clock."""
         values = {
             "identity": self.identity, "config": self.model.config.to_dict(), "loss_before": self.loss_before,
             "settings": self.settings.to_dict(), "plan": dataclasses.asdict(self.plan),
@@ -197,8 +197,8 @@ def prepare_run(
     """Read the text, or the pairs of a `task`, choose the settings, time a few steps, and measure the loss to
     start from.
 
-    With `saved`, the state of an interrupted run into `out`, all of that is restored instead. The time since
-    `started`, by the monotonic clock, counts: `seconds` are for everything.
+    With `saved`, the state of an interrupted run into `out`, all of that is restored instead. `seconds`
+    limits the total time, counted from `started` by the monotonic clock.
     """
     check_number("seconds", seconds, 0, MAX_SECONDS, "600 is usual", above=True)
     check_whole("seed", seed, 0, TRAINING_SEEDS)
@@ -230,10 +230,10 @@ def prepare_run(
     plan = data.estimate(model, settings)
     windows = data.eval_batches(plan, seconds)
     measuring = time.monotonic()
-    before = measure_loss(model, windows, plan.settings, data.objective(model, plan.settings))
+    loss_before = measure_loss(model, windows, plan.settings, data.objective(model, plan.settings))
     seconds_left = time_for_training(seconds, started, measuring, plan)
     run = FinetuneRun(
-        model, data, windows, plan.settings, plan, seconds_left, before, best_loss=before,
+        model, data, windows, plan.settings, plan, seconds_left, loss_before, best_loss=loss_before,
         seconds_total=seconds, identity=identity,
     )  # fmt: skip
     run.settings = fit_to_time(plan.settings, plan, run.eval_tokens, seconds_left)
@@ -241,9 +241,9 @@ def prepare_run(
 
 
 def time_for_training(seconds: float, started: float, measuring: float, plan: Estimate) -> float:
-    """What is left of the time limit, at least half of it. The loss, whose first measurement began at
-    `measuring`, is measured twice more: when the training stops, and of the written model. The last step may
-    begin a moment before the end."""
+    """The rest of the time limit, at least half of it. The loss, whose first measurement began at
+    `measuring`, is measured twice more: when the training stops, and with the written model. The last step
+    may begin just before the end."""
     now = time.monotonic()
     return max(0.5 * seconds, seconds - (now - started) - 2 * (now - measuring) - plan.seconds(1))
 
@@ -267,10 +267,10 @@ def restore_run(
         raise damaged_error(out) from None
     model = build_model(data, config, device, lora, seed)
     seconds_left = saved["seconds_left"] + (seconds - saved["seconds_total"]) - (time.monotonic() - started)
-    before = saved["loss_before"]
+    loss_before = saved["loss_before"]
     return FinetuneRun(
-        model, data, windows, settings, plan, max(0.0, seconds_left), before, best_loss=before,
-        seconds_total=seconds, identity=saved["identity"], resumed=True,
+        model, data, windows, settings, plan, max(0.0, seconds_left), loss_before,
+        best_loss=loss_before,        seconds_total=seconds, identity=saved["identity"], resumed=True,
     )  # fmt: skip
 
 
@@ -325,14 +325,14 @@ def train_run(
         run.save(folder, seconds)
 
         def batches(first: int) -> Iterator[Tensor | Batch]:
-            run.replay_evals(read_records(folder / LOG), first)
+            run.replay_evals(read_log(folder / LOG), first)
             if run.best_step == first > 0:  # a kill may have come between the checkpoint and the model
                 write_model(run, out)
             stream: Iterator[Tensor | Batch] = stack.enter_context(source.prefetch(first, device=device))
             return stream
 
         checkpoints = list_checkpoints(folder)
-        run.replay_evals(read_records(folder / LOG), checkpoint_step(checkpoints[-1]) if checkpoints else 0)
+        run.replay_evals(read_log(folder / LOG), checkpoint_step(checkpoints[-1]) if checkpoints else 0)
         if run.evals_without_improvement < PATIENCE:
             steps = train_loop(
                 run.model, batches, run.eval_windows, folder, settings,
@@ -341,7 +341,7 @@ def train_run(
             )  # fmt: skip
             with closing(steps):
                 yield from write_improvements(run, steps, out, deadline)
-        run.records = [record for record in read_records(folder / LOG) if record["step"] > 0]
+        run.records = [record for record in read_log(folder / LOG) if record["step"] > 0]
         done = run.steps >= settings.steps or run.evals_without_improvement >= PATIENCE
         if done or not stop():
             run.finished = True
@@ -402,7 +402,7 @@ def write_tune_report(run: FinetuneRun, out: Path, samples: Sequence[Mapping[str
 
 
 def write_adapter(run: FinetuneRun, base_model: str, out: Path) -> None:
-    """Write what was changed, a few megabytes, as a folder that loads like a model."""
+    """Write only the changes, a few megabytes, as a folder that loads like a model."""
     start = run.checkpoint
     base_vocab_size = load_config(base_model).vocab_size
     grown = start.config.vocab_size > base_vocab_size

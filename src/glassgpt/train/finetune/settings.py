@@ -1,4 +1,4 @@
-"""What fine-tuning chooses by itself: the validation split, the settings, the steps that the time allows."""
+"""The choices of fine-tuning: the validation split, the settings, the steps that the time allows."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ MAX_VAL_TOKENS = 1 << 15  # more would not make the figure better, only each eva
 TOKENS_PER_STEP = 4096
 CPU_MICRO_BATCH_TOKENS = 1024  # fits a CPU's caches: a sixth faster than 4,096, measured
 MIN_STEPS_PER_EPOCH = 16  # with a short text: fewer, larger steps would learn less
-EPOCHS = 4  # at most, except that a short text gets up to
-MAX_EPOCHS = 12  # in order to reach
+EPOCHS = 4  # at most, unless these are fewer than MIN_STEPS
+MAX_EPOCHS = 12  # of a short text
 MIN_STEPS = 200
-MAX_EVALS = 16
-EVAL_TIME = 0.1  # fraction of the time for evaluations, as long as there are at least
-MIN_EVALS = 4
+EVAL_TIME = 0.1  # fraction of the time for evaluations, unless that is too short for MIN_EVALS
+MIN_EVALS, MAX_EVALS = 4, 16
 ONE_EVAL_TIME = 0.025  # fraction of the time for one: a slow machine evaluates only some of the windows
-SLACK = 0.1  # fraction of the time: the trial has no optimizer step, and other programs use the device, too
+SLACK = 0.1  # fraction of the time: the trial has no optimizer step, and other programs also use the device
 MIN_EVAL_INTERVAL = 10  # steps: the first steps of AdamW have poor estimates of its moments
 
 # The peak learning rates for a width of 192, as measured on a model of that width (docs/tuning.md). That they
-# fall with the square of the width is a choice. It gives what is usual for GPT-2 small (3e-5); falling
-# linearly was too hot for 12 blocks of 512: six updates at 1.9e-4 raised the perplexity from 23.6 to 31.6.
+# fall with the square of the width is a choice: it gives the usual rate for GPT-2 small (3e-5). If they fell
+# linearly, the rate would be too high for 12 blocks of 512: six updates at 1.9e-4 raised the perplexity from
+# 23.6 to 31.6.
 LR_WIDTH = 192
 FULL_LR = 5e-4
 LORA_LR = 1e-2
@@ -108,7 +108,7 @@ def sample_windows(windows: list[Tensor], plan: Estimate, seconds: float) -> lis
 def choose_settings(
     config: Config, n_tokens: int, *, lora: bool, precision: str = "float32", seed: int = 0
 ) -> TrainSettings:
-    """Everything that does not depend on the time there is: see `fit_to_time`."""
+    """The settings that do not depend on the available time; for the others see `fit_to_time`."""
     context = min(config.n_positions, 1024)
     batch_size = floor_power_of_two(min(TOKENS_PER_STEP / context, n_tokens / context / MIN_STEPS_PER_EPOCH))
     tokens = max(EPOCHS * n_tokens, min(MAX_EPOCHS * n_tokens, MIN_STEPS * batch_size * context))
@@ -125,19 +125,19 @@ def choose_settings(
 
 
 def schedule(settings: TrainSettings, evals: int = MAX_EVALS) -> TrainSettings:
-    """Set the warmup and the evaluations to the number of steps."""
+    """Fit the warmup and the evaluations to the number of steps."""
     steps = settings.steps
     eval_every = min(steps, max(MIN_EVAL_INTERVAL, -(-steps // evals)))
     return dataclasses.replace(
         settings,
-        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps undo what a trained model knows
+        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps would harm a trained model
         eval_every=eval_every,
         save_every=eval_every,
     )
 
 
 def fit_to_time(settings: TrainSettings, plan: Estimate, eval_tokens: int, seconds: float) -> TrainSettings:
-    """As many steps, and as many evaluations, as there is time for."""
+    """Reduce the steps and the evaluations to those that there is time for."""
     each = eval_seconds(plan, eval_tokens)
     evals = max(MIN_EVALS, min(MAX_EVALS, int(EVAL_TIME * seconds / each)))
     training = max(0.5 * seconds, (1 - SLACK) * seconds - evals * each)
@@ -146,7 +146,7 @@ def fit_to_time(settings: TrainSettings, plan: Estimate, eval_tokens: int, secon
 
 
 def eval_seconds(plan: Estimate, eval_tokens: int) -> float:
-    """An evaluation is a forward pass: a third of the work of training on as many tokens."""
+    """An evaluation is a forward pass: a third of the work of training on the same number of tokens."""
     return eval_tokens / 3 / plan.tokens_per_s
 
 

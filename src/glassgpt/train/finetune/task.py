@@ -1,4 +1,4 @@
-"""Fine-tuning for a task: pairs instead of text, the loss on the target only, tokens and a head added.
+"""Fine-tuning for a task: pairs instead of text, a loss on the target only, added tokens and a head.
 
 `TaskData` is to pairs what `text.TextData` is to a text; `run.py` does the rest for both.
 """
@@ -36,7 +36,7 @@ from glassgpt.weights import Checkpoint
 TOKENS_PER_STEP = 4096
 MIN_STEPS_PER_EPOCH = 16  # with few pairs: fewer, larger steps would learn less
 VAL_FRACTION, MAX_VAL_EXAMPLES = 0.1, 500
-EPOCHS, MIN_STEPS = 4, 200  # few pairs are seen more often, up to
+EPOCHS, MIN_STEPS = 4, 200  # fewer pairs are seen more often, MAX_EPOCHS times at most
 MAX_EPOCHS = 12
 
 
@@ -72,8 +72,8 @@ class TaskData:
             add_head(model, len(self.task.labels), seed)
 
     def estimate(self, model: GPT2, settings: TrainSettings) -> Estimate:
-        """Time a typical batch. A step reads about as many tokens as `tokens_per_batch`, however long its
-        sequences are."""
+        """Time a typical batch. A step reads about `tokens_per_batch` tokens, however long its sequences
+        are."""
         typical = self.train.batch(0).ids
         rows = torch.cat([typical, typical[:, :1]], dim=1)
         plan = estimate_training(model, settings, rows, seconds=1.0)
@@ -94,7 +94,7 @@ class TaskData:
         return Classification.from_settings(settings, model, extract, self.task.lm_weight)
 
     def write_sample(self, model: GPT2, prompt: str | None) -> str:
-        """What the model makes of a held-out source."""
+        """The model's output for a held-out source."""
         source, direction = self.sample
         was_training = model.training
         try:
@@ -112,7 +112,7 @@ class TaskData:
 def read_task_data(
     checkpoint: Checkpoint, files: Iterable[str | Path], task: Task, seed: int, problems: Problems
 ) -> TaskData:
-    """Read the pairs, report what is wrong with them, hold some out, and encode them all."""
+    """Read the pairs, report those that cannot be used, hold some out, and encode them all."""
     start = grow_vocabulary(checkpoint, task.tokens, seed)
     start = dataclasses.replace(start, task=task.text)
     if task.has_head:
@@ -136,9 +136,9 @@ def read_task_data(
             f"are recommended. A record needs the fields {needed_fields(task)}."
         )
     order = np.random.default_rng(seed).permutation(len(examples))
-    held = max(1, min(int(VAL_FRACTION * len(examples)), MAX_VAL_EXAMPLES))
-    valid = [encoded for i in order[:held] for encoded in examples[i]]
-    train = [encoded for i in order[held:] for encoded in examples[i]]
+    n_valid = max(1, min(int(VAL_FRACTION * len(examples)), MAX_VAL_EXAMPLES))
+    valid = [encoded for i in order[:n_valid] for encoded in examples[i]]
+    train = [encoded for i in order[n_valid:] for encoded in examples[i]]
     average = sum(len(example.ids) for example, _, _ in train) / MIN_STEPS_PER_EPOCH
     options = {"tokens_per_batch": int(max(256, min(TOKENS_PER_STEP, average))), "seed": seed}
     return TaskData(
@@ -193,14 +193,14 @@ def encode_record(
 def choose_task_settings(
     batches: TaskBatches, config: Config, lora: bool, precision: str, seed: int
 ) -> TrainSettings:
-    """As for a text, with the batches of the pairs."""
-    most = max(stop - start for start, stop in batches.cuts)
+    """The settings for a text, with the batches of the pairs."""
+    largest_batch = max(stop - start for start, stop in batches.cuts)
     base = choose_settings(config, int(batches.starts[-1]), lora=lora, precision=precision, seed=seed)
     epoch = batches.batches_per_epoch
     steps = max(EPOCHS * epoch, min(MAX_EPOCHS * epoch, MIN_STEPS))
-    batch_size = (
-        floor_power_of_two(most) if floor_power_of_two(most) == most else 2 * floor_power_of_two(most)
-    )
+    batch_size = floor_power_of_two(largest_batch)
+    if batch_size < largest_batch:
+        batch_size *= 2
     return schedule(
         dataclasses.replace(
             base, steps=steps, batch_size=batch_size, micro_batch_size=None,

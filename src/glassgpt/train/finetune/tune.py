@@ -19,7 +19,7 @@ from glassgpt.errors import SettingError
 from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
 from glassgpt.train.finetune.run import FinetuneRun, measure_loss, prepare_run, train_run, write_tune_report
-from glassgpt.train.interrupt import Stopping, StopRecord, StopRequested, never_stop, stop_on_interrupt
+from glassgpt.train.interrupt import Stopping, StopRequested, StopTracker, never_stop, stop_on_interrupt
 from glassgpt.train.objectives.classification import set_head
 from glassgpt.train.preflight import check_tune_inputs
 from glassgpt.train.report.reporter import Reporter
@@ -85,14 +85,14 @@ def tune(
     default, and for a resumed run what it started with. `prompt` starts the samples before and after.
 
     With a `task` (the name of one, a TOML file, or a `glassgpt.tasks.Task`), `files` are records of pairs or
-    of labelled texts, and the model learns the task: docs/tasks.md. `adapter=True` with `lora=True` writes
+    of labeled texts, and the model learns the task: docs/tasks.md. `adapter=True` with `lora=True` writes
     only the low-rank changes, a few megabytes, as a folder that loads like a model.
 
     It is silent; give a `reporter` to see more. The run ends early when `stop()` returns True. Without
     `stop`, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
     """
     started = time.monotonic()
-    interrupts = StopRecord(stop_on_interrupt)
+    interrupts = StopTracker(stop_on_interrupt)
     run, target = plan_tune(
         files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
         device=device, resume=resume, force=force, reporter=reporter, started=started,
@@ -126,14 +126,14 @@ def plan_tune(
     """
     started = time.monotonic() if started is None else started
     reporter = Reporter() if reporter is None else reporter
-    asked = check_tune_inputs(
+    inputs = check_tune_inputs(
         files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
         resume=resume, force=force,
     )  # fmt: skip
     with reporter.stage("reading the text, timing a few steps, measuring the validation loss"):
         run = prepare_run(
-            load_checkpoint(model), asked.files, choose_device(device), task=asked.task, lora=lora,
-            seconds=asked.seconds, seed=seed, saved=asked.saved, out=asked.target, started=started,
+            load_checkpoint(model), inputs.files, choose_device(device), task=inputs.task, lora=lora,
+            seconds=inputs.seconds, seed=seed, saved=inputs.saved, out=inputs.target, started=started,
             problems=Problems(lambda line: reporter.info(f"note: {line}")),
         )  # fmt: skip
     if adapter:
@@ -141,7 +141,7 @@ def plan_tune(
     for note in run.data.notes:
         reporter.info(f"note: {note}")
     reporter.show_plan(run)
-    return run, asked.target
+    return run, inputs.target
 
 
 def run_tune(
@@ -153,7 +153,7 @@ def run_tune(
     stopping: Stopping = never_stop,
     started: float | None = None,
 ) -> TuneResult:
-    """The second half of `tune`: train, and measure what was gained."""
+    """The second half of `tune`: train, and measure the gain."""
     reporter = Reporter() if reporter is None else reporter
     started = time.monotonic() if started is None else started
     sampling = time.monotonic()

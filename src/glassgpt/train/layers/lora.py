@@ -1,12 +1,12 @@
-"""LoRA (Hu et al., 2021): freeze a matrix and train a low-rank update beside it.
+"""LoRA (Hu et al., 2021): freeze a matrix and train a low-rank update next to it.
 
 The change that a matrix W (in, out) needs for a new style is close to one of low rank, so it is written as A
 (in, r) times B (r, out) with a small r. Of the whole model only these and its vectors (biases and gains) are
 trained: two percent of the parameters, and optimizer state for only those. At the end W + A B is a matrix
 like any other: the tuned model has the same shape as the one it came from, and loads the same way.
 
-The token embedding has an update, too. What distinguishes one author from another is first of all which words
-they use: with it, and as many trained parameters, the gain was a sixth larger (docs/tuning.md).
+The token embedding has an update as well: authors differ first of all in the words they use. With it, and the
+same number of trained parameters, the gain was a sixth larger (docs/tuning.md).
 """
 
 from __future__ import annotations
@@ -87,22 +87,22 @@ class Ranks(NamedTuple):
 
 
 def choose_ranks(config: Config, fraction: float = MAX_FRACTION) -> Ranks:
-    """The largest rank with which at most `fraction` of the parameters are trained; the embedding gets what
-    is left. Vectors are trained in full and are counted first.
+    """The largest rank with which at most `fraction` of the parameters are trained; the embedding gets the
+    rest. Vectors are trained in full and are counted first.
     """
     shapes = config.shapes()
     vectors = sum(shape[0] for shape in shapes.values() if len(shape) == 1)
     blocks = sum(sum(shape) for name, shape in shapes.items() if name.startswith("h.") and len(shape) == 2)
     embedding = config.vocab_size + config.n_embd
-    left = int(fraction * config.n_parameters) - vectors
-    rank = left // (blocks + embedding)
+    budget = int(fraction * config.n_parameters) - vectors
+    rank = budget // (blocks + embedding)
     if rank < 1:
         least = (vectors + blocks + embedding) / config.n_parameters
         raise SettingError(
             f"rank 1 already trains {least:.1%} of this small model's parameters, more than {fraction:.0%}. "
             "Leave out --lora."
         )
-    return Ranks(rank, (left - rank * blocks) // embedding)
+    return Ranks(rank, (budget - rank * blocks) // embedding)
 
 
 def add_lora(model: GPT2, ranks: Ranks, seed: int = 0) -> GPT2:
@@ -131,22 +131,22 @@ def merged_state_dict(model: GPT2) -> dict[str, Tensor]:
 
 
 def adapter_tensors(model: GPT2, base_vocab_size: int) -> dict[str, NDArray[Any]]:
-    """What `weights.adapter` stores of a tuned model: the factors in float16, all trained vectors in float32.
+    """The tensors that `weights.adapter` stores: the factors in float16, all trained vectors in float32.
 
     Rows of tokens that were added to the vocabulary are stored whole.
     """
-    found: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, NDArray[Any]] = {}
     for name, module in model.named_modules():
         if isinstance(module, LoRALayer):
             a, b = (factor.detach().cpu().half().numpy() for factor in (module.lora_A, module.lora_B))
             if isinstance(module, LoRAEmbedding) and len(a) > base_vocab_size:
-                found[f"{name}.weight.added"] = module.merge()[base_vocab_size:].float().numpy()
+                tensors[f"{name}.weight.added"] = module.merge()[base_vocab_size:].float().numpy()
                 a = a[:base_vocab_size]
-            found[f"{name}.weight.lora_A"], found[f"{name}.weight.lora_B"] = a, b
+            tensors[f"{name}.weight.lora_A"], tensors[f"{name}.weight.lora_B"] = a, b
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1 and parameter.requires_grad:
-            found[name.replace(".base_layer.", ".")] = parameter.detach().cpu().float().numpy()
-    return found
+            tensors[name.replace(".base_layer.", ".")] = parameter.detach().cpu().float().numpy()
+    return tensors
 
 
 def count_trainable_parameters(model: nn.Module) -> int:

@@ -63,11 +63,11 @@ class Classification(Objective):
 
     def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         weight: Tensor = self.score.weight  # type: ignore[assignment]
-        read = extract(hidden, batch.ids, self.extract_id)  # (B, C)
-        logits = F.linear(read.to(weight.dtype), weight)  # (B, classes)
+        vectors = extract(hidden, batch.ids, self.extract_id)  # (B, C)
+        logits = F.linear(vectors.to(weight.dtype), weight)  # (B, classes)
         losses = F.cross_entropy(logits, batch.targets, reduction="none")  # (B)
         loss, count = (losses * batch.mask).sum(), batch.mask.sum()
-        if self.lm_weight and torch.is_grad_enabled():  # an evaluation is of the labels alone
+        if self.lm_weight and torch.is_grad_enabled():  # evaluations score the labels alone
             loss = loss + self.lm_weight * count * self.text_loss(hidden, head_weight, batch)
         return loss, count
 

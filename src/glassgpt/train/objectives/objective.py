@@ -1,6 +1,6 @@
 """The training objective: hidden states and a batch in, the sum of the losses and their number out.
 
-The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective, masked language
+The loop knows only `Batch` and `Objective`. Language modeling is one objective, masked language
 modeling another; so are a loss on the completion only and a classification head: see
 `tests/train/test_objective.py`.
 """
@@ -109,7 +109,7 @@ class LanguageModeling(Objective):
 
     def __call__(self, hidden: Tensor, head_weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         targets = batch.targets.masked_fill(~batch.mask, IGNORE_INDEX)  # (B, T)
-        float8 = self.float8_head and torch.is_grad_enabled()  # an evaluation is as exact as can be
+        float8 = self.float8_head and torch.is_grad_enabled()  # evaluations stay exact
         loss = head_and_loss(hidden.flatten(0, 1), head_weight, targets.flatten(), self.cross_entropy, float8)
         return loss, batch.mask.sum()
 
@@ -120,8 +120,8 @@ class MaskedLanguageModeling(Objective):
 
     Of 15 % of the tokens, 80 % are replaced by the mask token and 10 % by a random one; 10 % are left as they
     are, so that the model cannot rely on anything being what it seems. Targets are the tokens themselves, not
-    those that follow. An evaluation draws the same tokens each time, and none of the training's random
-    numbers.
+    those that follow. An evaluation draws the same tokens each time, without using the training's
+    random numbers.
     """
 
     language_modeling: LanguageModeling
@@ -149,7 +149,7 @@ class MaskedLanguageModeling(Objective):
 
 
 def default_objective(settings: TrainSettings, model: GPT2) -> Objective:
-    """What a model is trained for unless said otherwise: the next token, or hidden ones if it sees it."""
+    """Predict the next token, or masked tokens if the model has a mask token."""
     language_modeling = LanguageModeling.from_settings(settings, model)
     if model.config.mask_token_id is None:
         return language_modeling

@@ -18,7 +18,7 @@ from glassgpt.config import Config
 from glassgpt.errors import FileFormatError
 from glassgpt.figures.svg import Point
 from glassgpt.files import atomic_write
-from glassgpt.train.checkpoint.records import read_records
+from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG, read_run_config
 from glassgpt.train.report.chart import Chart, Curve, smooth
 from glassgpt.train.report.environment import ENVIRONMENT
@@ -38,12 +38,12 @@ def write_report(out: Path) -> Path:
 
 def render_page(out: Path) -> str:
     """The page of a run, from the files in its folder."""
-    records = [record for record in read_records(out / LOG) if record["step"] > 0]
+    records = [record for record in read_log(out / LOG) if record["step"] > 0]
     if not records:
         raise FileFormatError(f"{out / LOG} has no record of a step, so there is nothing to report.")
     return render_run(
         out.resolve().name, records, read_settings(out)[0].to_dict(), read_run_config(out),
-        read_records(out / SAMPLES), read_records(out / ENVIRONMENT),
+        read_log(out / SAMPLES), read_log(out / ENVIRONMENT),
     )  # fmt: skip
 
 
@@ -71,11 +71,11 @@ def render_run(
         *render_environment(sessions),
         "</div>",
     ]
-    here = Path(__file__)
+    module = Path(__file__)
     return TEMPLATE.format(
         title=title,
-        style=here.with_name("report.css").read_text("utf-8"),
-        script=here.with_name("report.js").read_text("utf-8"),
+        style=module.with_name("report.css").read_text("utf-8"),
+        script=module.with_name("report.js").read_text("utf-8"),
         body="\n".join(part for part in parts if part),
     )
 
@@ -137,11 +137,11 @@ def render_cards(records: Sequence[Mapping[str, Any]], settings: Mapping[str, An
         ("training time", time, f"{unit}, without evaluation"),
         ("parameters", format_count(config.n_parameters), f"{config.n_layer} layers, width {config.n_embd}"),
     ]
-    made = "".join(
+    cards = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(value)}<small>{html.escape(note)}</small></dd></div>"
         for name, value, note in displayed
     )
-    return f'<dl class="cards">{made}</dl>'
+    return f'<dl class="cards">{cards}</dl>'
 
 
 def make_charts(records: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping[str, Any]]) -> list[Chart]:
@@ -162,7 +162,7 @@ def make_charts(records: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping
         Curve("train, smoothed", smooth(loss), "smooth"),
         Curve("validation", get_curve(records, "val_loss"), "dots"),
     ]
-    made = [
+    charts = [
         Chart("Loss", losses, steps, marks, ("linear", "log")),
         Chart(
             "Learning rate", [Curve("lr", get_curve(records, "lr"), "smooth", "{:.2e}".format)], steps, marks
@@ -173,8 +173,8 @@ def make_charts(records: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping
     peaks = [(s["step"], s["flops_per_token"] / s["peak_flops"]) for s in sessions if s.get("peak_flops")]
     if peaks:
         mfu = [(step, 100 * rate * find_peak(peaks, step)) for step, rate in speed]
-        made.append(Chart("MFU (% of the measured peak)", with_trend(mfu, "{:.1f}%".format), steps, marks))
-    return made
+        charts.append(Chart("MFU (% of the measured peak)", with_trend(mfu, "{:.1f}%".format), steps, marks))
+    return charts
 
 
 def find_peak(peaks: Sequence[tuple[int, float]], step: float) -> float:
@@ -188,7 +188,7 @@ def render_samples(written: Sequence[Mapping[str, Any]], records: Sequence[Mappi
         return ""
     evals = dict(get_curve(records, "val_loss"))
 
-    def one(sample: Mapping[str, Any]) -> str:
+    def render_sample(sample: Mapping[str, Any]) -> str:
         step = sample["step"]
         note = f"validation loss {evals[step]:.3f}" if step in evals else ""
         return (
@@ -200,11 +200,11 @@ def render_samples(written: Sequence[Mapping[str, Any]], records: Sequence[Mappi
     displayed = {round(i * (n - 1) / max(1, SHOWN_SAMPLES - 1)) for i in range(min(n, SHOWN_SAMPLES))}
     if n <= SHOWN_SAMPLES:
         displayed = set(range(n))
-    made = "".join(one(written[i]) for i in sorted(displayed))
-    rest = "".join(one(sample) for i, sample in enumerate(written) if i not in displayed)
+    shown = "".join(render_sample(written[i]) for i in sorted(displayed))
+    rest = "".join(render_sample(sample) for i, sample in enumerate(written) if i not in displayed)
     if rest:
         rest = f"<details><summary>{n - len(displayed)} more</summary><ol>{rest}</ol></details>"
-    return f'<section class="samples"><h2>Samples</h2><ol>{made}</ol>{rest}</section>'
+    return f'<section class="samples"><h2>Samples</h2><ol>{shown}</ol>{rest}</section>'
 
 
 def collapse_blank_lines(text: str) -> str:

@@ -12,9 +12,9 @@ SAMPLE_TOKENS = 60
 
 def generate_sample(model: GPT2, tokenizer: Tokenizer, prompt: str | None) -> str:
     """Generate a short text with the current weights. Does not touch the RNG of the training."""
-    was = model.training
+    was_training = model.training
     try:
         text = GPT(TorchBackend(model), tokenizer).generate(prompt, max_new_tokens=SAMPLE_TOKENS, seed=1).text
     finally:
-        model.train(was)
+        model.train(was_training)
     return f"{'' if prompt is None else prompt}{text}"

@@ -18,27 +18,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassgpt.errors import SettingError
+from glassgpt.train.checkpoint.log import StepRecord
 from glassgpt.train.loop import truncate_log
 
-Record = Mapping[str, Any]
 TRACKERS = ("wandb", "trackio")  # packages with the same interface
 SAMPLES = "samples.jsonl"
 
 
 class Tracker(Protocol):
-    def log(self, record: Record) -> None: ...
+    def log(self, record: StepRecord) -> None: ...
 
     def close(self) -> None: ...
 
 
 def check_trackers(tensorboard: bool, trackers: Iterable[str]) -> None:
     """Refuse a tracker whose package is missing, before anything is computed."""
-    wanted = {"tensorboard": 'pip install "glassgpt[tensorboard]"'} if tensorboard else {}
+    commands = {"tensorboard": 'pip install "glassgpt[tensorboard]"'} if tensorboard else {}
     for name in trackers:
         if name not in TRACKERS:
             raise SettingError(f"--tracker {name!r} is not one of {', '.join(TRACKERS)}.")
-        wanted[name] = f"pip install {name}"
-    for name, command in wanted.items():
+        commands[name] = f"pip install {name}"
+    for name, command in commands.items():
         if importlib.util.find_spec(name) is None:
             raise SettingError(f"{name} is not installed. Type: {command}")
 
@@ -51,7 +51,7 @@ def open_trackers(
     tensorboard: bool,
     trackers: Iterable[str],
     warn: Callable[[str], None],
-) -> Iterator[Callable[[Record], None]]:
+) -> Iterator[Callable[[StepRecord], None]]:
     """Yields a function that logs a record to all trackers of the run in `out`, from step `first` on."""
     makers: dict[str, Callable[[], Tracker]] = {SAMPLES: lambda: SamplesFile(out, first)}
     if tensorboard:
@@ -69,7 +69,7 @@ def open_trackers(
                 warn(f"{name}: {type(error).__name__}: {error}. The run continues without it.")
             failed.add(name)
 
-    def log(record: Record) -> None:
+    def log(record: StepRecord) -> None:
         for name, tracker in opened.items():
             attempt(name, lambda: tracker.log(record))  # noqa: B023 (called immediately)
 
@@ -89,7 +89,7 @@ class SamplesFile:
         self.file = out / SAMPLES
         truncate_log(self.file, first)
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         if "sample" in record:
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": record["step"], "text": record["sample"]}) + "\n")
@@ -108,7 +108,7 @@ class TensorBoard:
         purge = None if first == 0 else first + 1
         self.writer = SummaryWriter(str(out / "tensorboard"), purge_step=purge)
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         step = record["step"]
         for name, value in get_scalars(record).items():
             self.writer.add_scalar(name, value, step)
@@ -125,21 +125,21 @@ class WandbTracker:
 
     def __init__(self, name: str, out: Path, config: Mapping[str, Any]) -> None:
         self.package = importlib.import_module(name)
-        known = out / "tracker-id"  # a resumed run is the same run there, too
-        if not known.exists():
-            known.write_text(f"{out.resolve().name}-{secrets.token_hex(3)}\n", "utf-8")
-        id = known.read_text("utf-8").strip()
-        more = {"id": id, "dir": str(out)} if name == "wandb" else {}
-        self.package.init(project="glassgpt", name=id, config=dict(config), resume="allow", **more)
+        id_file = out / "tracker-id"  # with which a resumed run continues the same run there
+        if not id_file.exists():
+            id_file.write_text(f"{out.resolve().name}-{secrets.token_hex(3)}\n", "utf-8")
+        id = id_file.read_text("utf-8").strip()
+        options = {"id": id, "dir": str(out)} if name == "wandb" else {}
+        self.package.init(project="glassgpt", name=id, config=dict(config), resume="allow", **options)
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         self.package.log(get_scalars(record), step=record["step"])
 
     def close(self) -> None:
         self.package.finish()
 
 
-def get_scalars(record: Record) -> dict[str, float]:
+def get_scalars(record: StepRecord) -> dict[str, float]:
     """The numeric values of a record."""
     return {
         name: float(value)

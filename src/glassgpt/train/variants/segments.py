@@ -8,9 +8,10 @@ from glassgpt.train.data.loader import Loader, hash_to_int
 
 
 class SegmentLoader(Loader):
-    """An epoch divides the data into `batch_size` streams of equal length, from an offset of its own, and
-    each row reads one of them from end to end. What does not fill a segment at the end of a stream is left to
-    another epoch. As stateless as `Loader`: what a step reads follows from the seed and the step alone.
+    """An epoch divides the data into `batch_size` streams of equal length, from an offset that differs
+    between epochs, and each row reads one of them from end to end. The tokens that do not fill a segment at
+    the end of a stream are left to other epochs. Stateless like `Loader`: a step's tokens follow from the
+    seed and the step alone.
     """
 
     @property
@@ -32,11 +33,11 @@ class SegmentLoader(Loader):
         """Where the first stream of each epoch begins."""
         if not self.shuffle:
             return np.zeros_like(epochs)
-        found = {
+        offsets = {
             epoch: hash_to_int(f"{self.seed}/{epoch}/first") % len(self.shards)
             for epoch in set(epochs.tolist())
         }
-        return np.array([found[epoch] for epoch in epochs.tolist()], np.int64)
+        return np.array([offsets[epoch] for epoch in epochs.tolist()], np.int64)
 
     def find_epoch(self, window: int) -> int:
         return window // self.batch_size // self.segments_per_stream

@@ -32,7 +32,7 @@ class StreamMemory:
         self.memory = Memory.empty(model.config, rows, device, dtype)
 
     def attach(self, batch: Batch, step: int) -> Batch:
-        """The batch of a step with the memory of what precedes it."""
+        """The batch of a step with the memory of the tokens before it."""
         if self.restarts(step):
             self.memory = self.memory.cleared()
         return dataclasses.replace(batch, memory=self.memory)
@@ -46,7 +46,7 @@ class StreamMemory:
         return Memory(torch.zeros_like(kv), torch.zeros_like(kv), torch.zeros_like(self.memory.filled))
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to hold: the memory of the whole batch. A collective."""
+        """The memory of the whole batch, for a checkpoint. A collective."""
         parts = []
         for rank, kv in enumerate(self.group.all_gather(self.memory.kv)):
             rows = self.rows_of(rank)
@@ -54,7 +54,7 @@ class StreamMemory:
         return {KV: torch.cat(parts, dim=2), FILLED: self.memory.filled}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue with a checkpoint's memory, whatever number of processes saved it."""
+        """Continue with a checkpoint's memory, however many processes saved it."""
         own = state[KV][:, :, self.rows_of(self.group.data_parallel_rank)]
         self.memory.kv[:, :, : own.shape[2]] = own.to(self.memory.kv)
         self.memory.filled.copy_(state[FILLED])

@@ -20,7 +20,8 @@ export const STAGES = {
   read: { title: "Read the stream", formula: "LN(x) = (x − μ) / √(σ^2 + ε) · g + b", says: "The block takes the token’s vector x from the residual " +
     "stream, brings it to mean 0 and variance 1, and then multiplies each number by a learned g and adds a learned b." },
   qkv: { title: "Query, key, value", formula: "q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v",
-    says: "Three matrices make three short vectors: q, what this token looks for; k, what it can be found by; v, what it passes on. Every token has made its own." },
+    says: "Three matrices make three short vectors: q, what this token looks for; k, what it can be found by; v, what it passes on. Every token " +
+      "has made its own." },
   dots: { title: "Dot products", formula: "s_j = q · k_j", says: "The query is multiplied with the key of every token, number by number, and " +
     "summed. A large score is a good match." },
   scale: { title: "Divide by the root of the width", formula: "s_j / √d_{head}",

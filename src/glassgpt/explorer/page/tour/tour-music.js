@@ -7,7 +7,8 @@ const OF_MUSIC = {
   guess: ({ next }) => [
     "A model of language offers a probability for every word that could come next. This one does the same with music: a piano performance goes in " +
       "as a sequence of events, and out comes a probability for every event that could follow.",
-    `After the events above, this model considers “${next[0].text.trim()}” most likely. It is the same machine as a model of text, with another list of tokens.`,
+    `After the events above, this model considers “${next[0].text.trim()}” most likely. It is the same machine as a model of text, with another ` +
+      `list of tokens.`,
   ],
   tokens: ({ config, trace }) => [
     `The model knows no sheet music and no sound. It knows a fixed list of ${config.vocab_size.toLocaleString("en-US")} events: a key goes down ` +

@@ -98,7 +98,8 @@ class GlassBlock extends GlassView {
     put(
       this.#embedding,
       el("section", {}, el("h3", {}, "The beginning ", math("x = W_{te}[id] + W_{pe}[position]")), 
-        el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters block 0: move up (↑) to open it."),
+        el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters " +
+          "block 0: move up (↑) to open it."),
         v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding,
         this.#sumSays),
     );
