@@ -52,6 +52,10 @@ class QueueFullError(UserError):
         self.retry_after = retry_after
 
 
+class ServiceStoppedError(UserError):
+    """The service that runs the requests was stopped before they were finished."""
+
+
 def iconv_advice(path: object = None, encoding: str | None = None) -> str:
     """What to type for a text that is not UTF-8: for a file, or for text from a pipe. Where
     nobody knows the encoding, it may be Latin-1."""

@@ -185,6 +185,27 @@ def test_sigterm_finishes_what_was_admitted(own: ServerProcess) -> None:
     assert "Traceback" not in own.process.stderr.read()
 
 
+def test_requests_that_the_end_cuts_off_get_503() -> None:
+    server = ServerProcess(*COMMON, "--drain-timeout", "0.1")
+    found: list[int] = []
+
+    def ask() -> None:
+        try:
+            post(server, max_tokens=900, n=8, ignore_eos=True)
+        except urllib.error.HTTPError as error:
+            found.append(error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.metric("requests_running") + server.metric("requests_waiting") >= 4)
+    server.process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert found == [503] * 4
+    server.stop()
+
+
 def is_draining(server: ServerProcess) -> bool:
     """New requests get 503, or, when all others were finished meanwhile, no connection."""
     try:

@@ -20,9 +20,9 @@ from glassgpt.model import GPT2
 from glassgpt.tokenizer import ByteTokenizer
 from glassgpt.train import loop
 from glassgpt.train.checkpoint.run_folder import list_checkpoints
+from glassgpt.train.data.document_parts import read_document_parts
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.prepare import prepare
-from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.report.html import write_report
 from glassgpt.train.settings import TrainSettings
 

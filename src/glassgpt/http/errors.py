@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from glassgpt.errors import UserError
+from glassgpt.errors import ServiceStoppedError, UserError
 from glassgpt.http.responses import json_response
 
 log = logging.getLogger("glassgpt.http")
@@ -58,6 +58,11 @@ class ApiError(Exception):
         self.code = code
 
 
+def user_error_status(error: UserError) -> int:
+    """400, or 503 for a request that the end of the server cut off: it may be sent again."""
+    return 503 if isinstance(error, ServiceStoppedError) else 400
+
+
 def error_response(
     status: int,
     message: str,
@@ -83,7 +88,7 @@ def add_error_handlers(app: FastAPI, format: ErrorFormat = field_error, validati
 
     @app.exception_handler(UserError)
     async def handle_user_error(request: Request, error: UserError) -> Response:
-        return error_response(400, str(error), format=format)
+        return error_response(user_error_status(error), str(error), format=format)
 
     @app.exception_handler(RequestValidationError)
     async def handle_validation_error(request: Request, error: RequestValidationError) -> Response:

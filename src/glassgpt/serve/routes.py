@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 import glassgpt
 from glassgpt.errors import QueueFullError, UserError
-from glassgpt.http.errors import ApiError, openai_error
+from glassgpt.http.errors import ApiError, openai_error, user_error_status
 from glassgpt.http.responses import dump_json, json_response
 from glassgpt.serve.completions import ClientDisconnected, Completion
 from glassgpt.serve.metrics import CONTENT_TYPE
@@ -90,7 +90,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         except QueueFullError as full:
             raise refuse(state, model.name, full) from None
         except UserError as error:
-            raise ApiError(400, str(error)) from None
+            raise ApiError(user_error_status(error), str(error)) from None
 
 
 class EventStream(Response):
@@ -119,7 +119,7 @@ class EventStream(Response):
             except ClientDisconnected:
                 return
             except (UserError, ApiError) as error:
-                status = error.status_code if isinstance(error, ApiError) else 400
+                status = error.status_code if isinstance(error, ApiError) else user_error_status(error)
                 code = error.code if isinstance(error, ApiError) else None
                 await write(event(openai_error(status, str(error), None, code)), more=False)
 

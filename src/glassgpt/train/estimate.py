@@ -1,4 +1,4 @@
-"""Before a run starts: what it will need. Memory is counted, speed is measured with a few passes."""
+"""Estimate the needs of a run before it starts: memory is counted, speed measured with a few passes."""
 
 from __future__ import annotations
 

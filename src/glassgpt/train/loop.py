@@ -105,7 +105,7 @@ def train_loop(
             # In float16 gradients overflow now and then; the scaler reduces its scale, until it cannot.
             bad = 0 if updated or (math.isfinite(loss) and scaler.get_scale() > 1) else bad + 1
             if bad > settings.skip_bad_steps:
-                saver.wait()  # so that what the message says about checkpoints is true
+                saver.wait()  # so that the message is right about checkpoints
                 raise NonFiniteLossError(describe_non_finite(step + 1, loss, norm, bad, out, settings))
             lr, elapsed = optimizers[0].param_groups[0]["lr"], time.perf_counter() - started
             record = make_record(step + 1, loss, lr, norm, updated, elapsed, settings)

@@ -60,7 +60,7 @@ class _Cast(torch.autograd.Function):
         copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
         torch._foreach_copy_(copies, tensors)
         trained = ctx.needs_input_grad[1:]
-        ctx.mark_non_differentiable(*(c for c, wanted in zip(copies, trained, strict=True) if not wanted))
+        ctx.mark_non_differentiable(*(c for c, needed in zip(copies, trained, strict=True) if not needed))
         return tuple(copies)
 
     @staticmethod
@@ -68,12 +68,12 @@ class _Cast(torch.autograd.Function):
         trained = ctx.needs_input_grad[1:]
         wide = [
             torch.empty_like(grad, dtype=dtype)
-            for grad, dtype, wanted in zip(grads, ctx.dtypes, trained, strict=True)
-            if wanted
+            for grad, dtype, needed in zip(grads, ctx.dtypes, trained, strict=True)
+            if needed
         ]
-        torch._foreach_copy_(wide, [grad for grad, wanted in zip(grads, trained, strict=True) if wanted])
+        torch._foreach_copy_(wide, [grad for grad, needed in zip(grads, trained, strict=True) if needed])
         grads_back = iter(wide)
-        return None, *(next(grads_back) if wanted else None for wanted in trained)
+        return None, *(next(grads_back) if needed else None for needed in trained)
 
 
 def cast_together(parameters: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:

@@ -98,7 +98,7 @@ class TrainSettings:
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
         if self.optimizer == "muon" and self.matrix_lr is None:
-            object.__setattr__(self, "matrix_lr", MUON_LR)  # so that settings.json says what was used
+            object.__setattr__(self, "matrix_lr", MUON_LR)  # so that settings.json records it
         if self.optimizer != "muon" and self.matrix_lr is not None:
             raise SettingError(
                 f"matrix_lr {self.matrix_lr} is the learning rate of Muon. Add --optimizer muon, or leave "

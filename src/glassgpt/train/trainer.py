@@ -146,15 +146,15 @@ def train(
     return run
 
 
-def complete_settings(out: Path, resume: bool, recipe: str | None, given: Mapping[str, Any]) -> TrainSettings:
-    """The given settings; the others are those of the run that is resumed, of a recipe, or the defaults."""
+def complete_settings(out: Path, resume: bool, recipe: str | None, typed: Mapping[str, Any]) -> TrainSettings:
+    """Settings as typed; the others are those of the run that is resumed, of a recipe, or the defaults."""
     if check_resume(out, resume):
         settings = read_settings(out)[0]
-    elif "steps" not in given:
+    elif "steps" not in typed:
         raise SettingError("steps is missing: add the number of optimizer steps, such as steps=2000.")
     else:
         settings = TrainSettings(steps=1)
-    return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **given})
+    return settings_from_dict({**with_recipe(settings, recipe).to_dict(), **typed})
 
 
 def run_training(
@@ -356,7 +356,7 @@ def check_config(config: RunConfig) -> tuple[RunConfig, bool]:
 def check_same_settings(settings: TrainSettings, run: Path) -> TrainSettings:
     """The settings, which must equal those of the run, except `MAY_CHANGE`."""
     saved = read_settings(run)[0]
-    if settings.precision == "auto":  # settings.json says what it resolved to
+    if settings.precision == "auto":  # settings.json has the resolved one
         settings = dataclasses.replace(settings, precision=saved.precision)
     if settings.steps != saved.steps:
         raise SettingError(
@@ -399,8 +399,8 @@ def check_same_model(options: RunConfig, config: Config) -> None:
         raise conflict("init_from", options.init_from, origin["init_from"])
 
 
-def is_same_path(one: str, other: str) -> bool:
-    return one == other or os.path.realpath(expand_user(one)) == os.path.realpath(expand_user(other))
+def is_same_path(a: str, b: str) -> bool:
+    return a == b or os.path.realpath(expand_user(a)) == os.path.realpath(expand_user(b))
 
 
 def data_tokenizer(data: str) -> Tokenizer | None:

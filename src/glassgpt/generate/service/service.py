@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassgpt.errors import QueueFullError, UserError
+from glassgpt.errors import QueueFullError, ServiceStoppedError, UserError
 from glassgpt.generate.engine.engine import Engine
 from glassgpt.generate.engine.fair_lock import FairLock
 from glassgpt.generate.generation import Event
@@ -136,7 +136,7 @@ class Service:
         self.compile(jobs)
         with self._changed:
             if self._closed:
-                raise UserError("the service is closed.")
+                raise ServiceStoppedError("the service is closed.")
             self._check_wait(jobs[0].client)
             now = time.monotonic()
             for job in jobs:
@@ -203,7 +203,7 @@ class Service:
                 log.error("the engine failed", exc_info=error)
                 self._fail_running(error)
             self._deliver()
-        closed = UserError("the server was stopped.")
+        closed = ServiceStoppedError("the server was stopped.")
         self._fail_running(closed)
         with self._changed:
             for job in list(self._queue):

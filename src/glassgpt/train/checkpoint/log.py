@@ -10,7 +10,7 @@ from typing import Any
 
 from glassgpt.errors import FileFormatError
 
-StepRecord = Mapping[str, Any]  # `step`, and what was measured at that step
+StepRecord = Mapping[str, Any]  # `step`, and the values measured at that step
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def prune_checkpoints(out: Path, step: int, best: int | None, keep: int) -> None
 
 
 def clean_up(out: Path) -> None:
-    """Remove what a kill left half-written. Only in a folder that no process is writing to.
+    """Remove half-written files after a kill. Only in a folder that no process is writing to.
 
     A folder that is replaced is first moved aside. If the kill fell between that and the move of the new one,
     the name is free: the new one takes it, or else the old one.
@@ -101,7 +101,7 @@ def config_mismatch(out: Path) -> FileFormatError:
 
 
 def suggest_recovery(out: Path) -> str:
-    """What to do about a run that cannot continue."""
+    """The next step for a run that cannot continue."""
     if list_checkpoints(out):
         return "Use --resume to continue from the last checkpoint."
     return "Nothing was saved before: start a new run with a lower --lr."

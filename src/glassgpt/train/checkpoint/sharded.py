@@ -81,16 +81,16 @@ def read_shards(
         metadata = file.metadata()
         rest = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     reader = HuggingFaceStorageReader(str(folder))
-    wanted: dict[str, tuple[str, Tensor]] = {}
+    targets: dict[str, tuple[str, Tensor]] = {}
     for key, stored in reader.read_metadata().state_dict_metadata.items():
         if key not in rest:
             name, as_here = like[key if key.startswith("model.") else key.rpartition(".")[0]]
-            wanted[key] = (name, torch.empty_like(as_here, dtype=cast(Any, stored).properties.dtype))
-    into = {key: to_stored(name, value.detach()) for key, (name, value) in wanted.items()}
+            targets[key] = (name, torch.empty_like(as_here, dtype=cast(Any, stored).properties.dtype))
+    into = {key: to_stored(name, value.detach()) for key, (name, value) in targets.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process: as intended
         load(into, storage_reader=reader, no_dist=group.mesh is None)
-    for key, (name, value) in wanted.items():
+    for key, (name, value) in targets.items():
         rest[key] = value if is_contiguous_shard(name, value) else shard(name, into[key], value)
     return rest, metadata
 
@@ -116,13 +116,14 @@ def to_stored(name: str, value: Tensor) -> Tensor:
     )  # fmt: skip
 
 
-def check_finite(tensors: NamedTensors, what: str, group: ProcessGroup) -> None:
+def check_finite(tensors: NamedTensors, checkpoint: str, group: ProcessGroup) -> None:
     bad = ""
     for name, value in tensors.values():
         local = value.to_local() if isinstance(value, DTensor) else value
         if not local.isfinite().all():
             bad = (
-                f"{name} is not finite, so {what} was not saved. Use --resume to continue from the last one."
+                f"{name} is not finite, so {checkpoint} was not saved. "
+                "Use --resume to continue from the last one."
             )
             break
     for problem in filter(None, group.all_gather_object(bad)):

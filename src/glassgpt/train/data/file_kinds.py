@@ -49,7 +49,7 @@ class ContentKind:
 
 
 def detect_content(path: Path) -> ContentKind | None:
-    """What a file is if it is not a file of token ids; None if it may be one."""
+    """The kind of a file that is not one of token ids; None if it may be one."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     for pattern, name, hint in SIGNATURES:

@@ -1,4 +1,4 @@
-"""Find the input files of `prepare` and `tune` and divide them into units of work for `readers.py`."""
+"""Find the input files of `prepare` and `tune` and divide them into units of work for `document_parts.py`."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ def _split_source(source: SourceFile, size: int) -> list[Chunk]:
 
 
 def describe_sources(sources: Sequence[SourceFile]) -> list[list[str | int]]:
-    """What must be unchanged for earlier work on these files to be reused."""
+    """The facts that must be unchanged for earlier work on these files to be reused."""
     return [[os.fspath(s.path.resolve()), s.size, s.mtime_ns] for s in sources]

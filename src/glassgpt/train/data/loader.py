@@ -140,7 +140,7 @@ class Loader:
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What must be the same for a resumed run to see the same tokens."""
+        """The values that must be the same for a resumed run to see the same tokens."""
         checksum = self.shards.checksum
         return {
             "data": self.shards.identity,

@@ -38,8 +38,8 @@ from glassgpt.files.text import SourceFile
 from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.document_parts import SECTION
 from glassgpt.train.data.find_files import describe_sources, divide, find_sources
-from glassgpt.train.data.readers import SECTION
 from glassgpt.train.data.shard_writer import (
     SPLITS,
     PrepareConfig,
@@ -264,7 +264,7 @@ def _finish(folder: Path, out: Path, index: dict[str, Any], tokenizer_files: Ite
 
 def _discard(folder: Path) -> None:
     """Remove a folder of ours, the markers last, so that after a kill it is still known to be ours."""
-    with suppress(OSError):  # what cannot be removed does no harm
+    with suppress(OSError):  # leftovers do no harm
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name in MARKERS):
             remove(entry)
         folder.rmdir()

@@ -16,8 +16,8 @@ import numpy as np
 from glassgpt.files import atomic_write, read_json, remove
 from glassgpt.progress import Advance
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.document_parts import DocumentPart, read_document_parts
 from glassgpt.train.data.find_files import Unit
-from glassgpt.train.data.readers import DocumentPart, read_document_parts
 from glassgpt.train.data.token_file import token_dtype
 
 SPLITS = ("train", "val")

@@ -137,8 +137,8 @@ class Shards:
 
         Data prepared for a vocabulary of at most that size is not read for this.
         """
-        known = self.vocab_size is not None and self.vocab_size <= vocab_size
-        if not known:
+        fits = self.vocab_size is not None and self.vocab_size <= vocab_size
+        if not fits:
             with progress(
                 f"checking the ids in {self.name}", len(self) * self.dtype.itemsize, unit="bytes"
             ) as advance:

@@ -86,7 +86,7 @@ class TaskBatches:
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """What determines the batches: a run is not resumed with others."""
+        """The values that determine the batches: a run is not resumed with others."""
         return {"data": self.digest, "seed": self.seed, "batches": len(self.cuts)}
 
     @cached_property

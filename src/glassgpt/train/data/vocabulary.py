@@ -11,8 +11,8 @@ from glassgpt.progress import Advance
 from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
+from glassgpt.train.data.document_parts import read_document_parts
 from glassgpt.train.data.find_files import divide, find_sources
-from glassgpt.train.data.readers import read_document_parts
 
 KINDS = ("chars", "bytes", "bpe")
 MAX_VOCAB_SIZE = 1 << 20  # four times the largest vocabulary in use

@@ -68,10 +68,10 @@ PATIENCE = 3  # evaluations without improvement before it stops
 
 
 class FinetuneData(Protocol):
-    """What a model is tuned on: a text (`text.TextData`), or the pairs of a task (`task.TaskData`)."""
+    """The data to tune a model on: a text (`text.TextData`), or the pairs of a task (`task.TaskData`)."""
 
     @property
-    def start(self) -> Checkpoint: ...  # the model it starts from, with what a task adds to it
+    def start(self) -> Checkpoint: ...  # the model it starts from, with a task's additions
     @property
     def task(self) -> Task | None: ...
     @property

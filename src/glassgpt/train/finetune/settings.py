@@ -1,4 +1,4 @@
-"""What fine-tuning chooses by itself: the validation split, the settings, the steps that the time allows."""
+"""The choices of fine-tuning: the validation split, the settings, the steps that the time allows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.document_parts import read_document_parts
 from glassgpt.train.data.find_files import divide, find_sources
 from glassgpt.train.data.loader import Loader
-from glassgpt.train.data.readers import read_document_parts
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.micro_batch import activation_bytes, micro_batch_size
@@ -130,7 +130,7 @@ def schedule(settings: TrainSettings, evals: int = MAX_EVALS) -> TrainSettings:
     eval_every = min(steps, max(MIN_EVAL_INTERVAL, -(-steps // evals)))
     return dataclasses.replace(
         settings,
-        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps undo what a trained model knows
+        warmup_steps=min(50, -(-steps // 5)),  # gently: large first steps would harm a trained model
         eval_every=eval_every,
         save_every=eval_every,
     )

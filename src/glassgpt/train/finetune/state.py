@@ -47,7 +47,7 @@ def damaged_error(out: Path) -> FileFormatError:
 
 
 def check_unchanged(out: Path, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    """A run is resumed with what it started with, or not at all."""
+    """Refuse to resume a run with anything else than it started with."""
     differing = [name for name, value in present.items() if saved.get(name) != value]
     if differing:
         raise SettingError(
@@ -57,7 +57,7 @@ def check_unchanged(out: Path, saved: Mapping[str, Any], present: Mapping[str, A
 
 
 def clear_folder(folder: Path) -> None:
-    """Remove what an earlier run left, but not the lock."""
+    """Remove the files of an earlier run, but not the lock."""
     for entry in folder.iterdir():
         if entry.name != "lock":
             remove(entry)

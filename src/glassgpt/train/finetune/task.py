@@ -112,7 +112,7 @@ class TaskData:
 def read_task_data(
     checkpoint: Checkpoint, files: Iterable[str | Path], task: Task, seed: int, problems: Problems
 ) -> TaskData:
-    """Read the pairs, report what is wrong with them, hold some out, and encode them all."""
+    """Read the pairs, report those that cannot be used, hold some out, and encode them all."""
     start = grow_vocabulary(checkpoint, task.tokens, seed)
     start = dataclasses.replace(start, task=task.text)
     if task.has_head:

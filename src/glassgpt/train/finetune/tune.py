@@ -153,7 +153,7 @@ def run_tune(
     stopping: Stopping = never_stop,
     started: float | None = None,
 ) -> TuneResult:
-    """The second half of `tune`: train, and measure what was gained."""
+    """The second half of `tune`: train, and measure the gain."""
     reporter = Reporter() if reporter is None else reporter
     started = time.monotonic() if started is None else started
     sampling = time.monotonic()

@@ -87,8 +87,8 @@ class Ranks(NamedTuple):
 
 
 def choose_ranks(config: Config, fraction: float = MAX_FRACTION) -> Ranks:
-    """The largest rank with which at most `fraction` of the parameters are trained; the embedding gets what
-    is left. Vectors are trained in full and are counted first.
+    """The largest rank with which at most `fraction` of the parameters are trained; the embedding gets the
+    rest. Vectors are trained in full and are counted first.
     """
     shapes = config.shapes()
     vectors = sum(shape[0] for shape in shapes.values() if len(shape) == 1)
@@ -131,7 +131,7 @@ def merged_state_dict(model: GPT2) -> dict[str, Tensor]:
 
 
 def adapter_tensors(model: GPT2, base_vocab_size: int) -> dict[str, NDArray[Any]]:
-    """What `weights.adapter` stores of a tuned model: the factors in float16, all trained vectors in float32.
+    """The tensors that `weights.adapter` stores: the factors in float16, all trained vectors in float32.
 
     Rows of tokens that were added to the vocabulary are stored whole.
     """

@@ -1,6 +1,6 @@
 """The training objective: hidden states and a batch in, the sum of the losses and their number out.
 
-The loop knows nothing but `Batch` and `Objective`. Language modeling is one objective, masked language
+The loop knows only `Batch` and `Objective`. Language modeling is one objective, masked language
 modeling another; so are a loss on the completion only and a classification head: see
 `tests/train/test_objective.py`.
 """

@@ -1,1 +1,1 @@
-"""What a run reports: samples.py, trackers.py (TensorBoard, wandb, trackio), html.py with chart.py."""
+"""The reports of a run: samples.py, trackers.py (TensorBoard, wandb, trackio), html.py with chart.py."""

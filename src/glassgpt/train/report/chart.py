@@ -71,8 +71,8 @@ class Chart:
             for tick in linear_ticks(0, max(1, self.steps))
         )
         mark_labels = "".join(
-            f'<span style="left:{axes.x(step)}%" title="{html.escape(what)}">{html.escape(what)}</span>'
-            for step, what in self.marks
+            f'<span style="left:{axes.x(step)}%" title="{html.escape(label)}">{html.escape(label)}</span>'
+            for step, label in self.marks
         )
         drawing = element(
             "svg", "".join(lines), viewBox="0 0 100 100", preserveAspectRatio="none", role="img",

@@ -18,11 +18,11 @@ from glassgpt import __version__
 ENVIRONMENT = "environment.jsonl"
 
 
-def write_environment(out: Path, first: int, device: torch.device, world_size: int, **more: Any) -> None:
+def write_environment(out: Path, first: int, device: torch.device, world_size: int, **extra: Any) -> None:
     """Record that the run continues after `first` steps, here and now."""
     start = {"step": first, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     with (out / ENVIRONMENT).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**start, **collect_environment(device, world_size), **more}) + "\n")
+        file.write(json.dumps({**start, **collect_environment(device, world_size), **extra}) + "\n")
 
 
 def collect_environment(device: torch.device, world_size: int = 1) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a training or tuning run reports. The command line shows it; a Python call is silent by default."""
+"""Reports of a training or tuning run. The command line shows them; a Python call is silent by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glassgpt.progress import Advance, no_progress
 
 
 class Reporter:
-    """Override what you want to see. Only the main process of a distributed run reports."""
+    """Override the methods whose reports you want. Only the main process of a distributed run reports."""
 
     def progress(
         self, description: str, total: int | None = None, *, unit: str = ""

@@ -1,1 +1,1 @@
-"""What a variant of the model adds to training: the memory's consecutive segments, and their state."""
+"""Training for variants of the model: the consecutive segments that a memory needs, and its state."""

@@ -32,7 +32,7 @@ class StreamMemory:
         self.memory = Memory.empty(model.config, rows, device, dtype)
 
     def attach(self, batch: Batch, step: int) -> Batch:
-        """The batch of a step with the memory of what precedes it."""
+        """The batch of a step with the memory of the tokens before it."""
         if self.restarts(step):
             self.memory = self.memory.cleared()
         return dataclasses.replace(batch, memory=self.memory)

@@ -31,10 +31,10 @@ def read_document_parts(
     """The documents of a unit. A text longer than `longest` comes in sections of about `SECTION`."""
     for chunk in unit:
         empty = True
-        for piece in _read_chunk(chunk, longest, on_read, eot_id, vocab_size):
-            if len(piece.content):
+        for part in _read_chunk(chunk, longest, on_read, eot_id, vocab_size):
+            if len(part.content):
                 empty = False
-                yield piece
+                yield part
         if empty and chunk.stop is None:
             raise FileFormatError(f"{chunk.source.path} contains no text. Leave it out.")
 
