@@ -120,7 +120,7 @@ def test_translation(run: Script, tmp_path: Path, capsys: pytest.CaptureFixture[
     curve, log = tmp_path / "curve.svg", tmp_path / "two.jsonl"
     log.write_text((tmp_path / "ed/log.jsonl").read_text() + (tmp_path / "b/log.jsonl").read_text())
     run("task_curves.py", curve, "loss & time", f"a,b={log}", f"c={tmp_path / 'en-fr/log.jsonl'}")
-    assert curve.read_text("utf-8").count('class="line"') == 3
+    assert curve.read_text("utf-8").count('class="curve"') == 3
 
 
 def test_nothing_near_a_held_out_sentence_is_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def lists_that_double(folder: Path) -> Path:
     return torch_zip(folder.with_suffix(".pt"), pickle.dumps({"model_args": args, "model": {}}, protocol=2))
 
 
-@case("a storage of its own")
+@case("its own storage")
 def storage_made_by_call(folder: Path) -> Path:
     data = b"\x80\x02ctorch\nFloatStorage\n\x8a\x06" + (10**12).to_bytes(6, "little") + b"\x85R."
     return torch_zip(folder.with_suffix(".pt"), data)
