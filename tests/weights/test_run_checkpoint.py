@@ -224,7 +224,10 @@ WTE = "model.wte.weight"
         (lambda folder: (folder / "DONE").write_text(DEEP), "DONE is not JSON"),
         (lambda folder: (folder / "DONE").write_text("{}"), "DONE is damaged"),
         (lambda folder: (folder / "DONE").write_text('{"files": {"../x": [1, 2]}}'), "not a plain file name"),
-        (lambda folder: (folder / "DONE").write_text('{"files": {"x": [1, 2]}}'), "DONE belongs to other files"),
+        (
+            lambda folder: (folder / "DONE").write_text('{"files": {"x": [1, 2]}}'),
+            "DONE belongs to other files",
+        ),
         (
             lambda folder: (folder / "DONE").write_text('{"bytes": -1, "crc32": true}'),
             "DONE is damaged",
