@@ -33,7 +33,7 @@ SAMPLE = (
 )
 
 
-class Readable(Protocol):
+class ReadableTokenizer(Protocol):
     """What the engine is compared with."""
 
     data: BPEVocabulary
@@ -83,7 +83,7 @@ class FastEngine:
         return ids if self._real_ids is None else self._real_ids[ids]
 
 
-def build_fast_engine(tokenizer: Readable) -> FastEngine | None:
+def build_fast_engine(tokenizer: ReadableTokenizer) -> FastEngine | None:
     """An engine for this vocabulary, or None where fastokens is not installed.
 
     An engine that gives other ids than the readable implementation, say after an update, is not used.

@@ -62,7 +62,7 @@ def batch_limits(model: GPT2) -> BatchLimits:
     return gpu_limits(model.config, weight.element_size(), free)
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     key: tuple[int, int]  # the index of the group, and the index within it
     request: ScoreRequest
 
@@ -71,11 +71,11 @@ class Text(NamedTuple):
 class ScoringBatch:
     """Texts to be computed together; as groups with a common prefix where `shared` is not empty."""
 
-    groups: list[list[Text]]
+    groups: list[list[ScoredText]]
     shared: list[int]  # for each group, how many tokens its texts begin with in common
 
     @property
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[ScoredText]:
         return [text for group in self.groups for text in group]
 
     @property
@@ -114,11 +114,11 @@ def plan_batches(
     model: GPT2, groups: Sequence[Sequence[ScoreRequest]], max_tokens: int
 ) -> Iterator[ScoringBatch]:
     """Batches of similar lengths, the longest first: a batch that does not fit into memory fails early."""
-    single: list[Text] = []
-    trees: list[tuple[list[Text], int]] = []
+    single: list[ScoredText] = []
+    trees: list[tuple[list[ScoredText], int]] = []
     may_share = has_standard_blocks(model)
     for number, requests in enumerate(groups):
-        group = [Text((number, i), request) for i, request in enumerate(requests)]
+        group = [ScoredText((number, i), request) for i, request in enumerate(requests)]
         shared = shared_length(requests) if len(group) > 1 and may_share else 0
         if shared < MIN_SHARED:
             single += group
@@ -136,13 +136,13 @@ def plan_batches(
         trees = trees[many:]
 
 
-def length_of(group: Sequence[Text], shared: int) -> int:
+def length_of(group: Sequence[ScoredText], shared: int) -> int:
     return tree_length([text.request for text in group], shared)
 
 
-def split_endings(group: Sequence[Text], shared: int) -> Iterator[list[Text]]:
+def split_endings(group: Sequence[ScoredText], shared: int) -> Iterator[list[ScoredText]]:
     """A group in as many trees as keep each within bounds."""
-    part: list[Text] = []
+    part: list[ScoredText] = []
     for text in group:
         if part and length_of([*part, text], shared) - shared > MAX_ENDINGS:
             yield part

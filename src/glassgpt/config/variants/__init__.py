@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glassgpt.config.variants.bidirectional import Bidirectional, BidirectionalSettings
-from glassgpt.config.variants.compressed import Compressed
+from glassgpt.config.variants.bidirectional import BidirectionalKind, BidirectionalSettings
+from glassgpt.config.variants.compressed import CompressedKind
 from glassgpt.config.variants.kind import AttentionKind
-from glassgpt.config.variants.local import Local, LocalOptions, LocalSettings
-from glassgpt.config.variants.memory import Memory, MemoryOptions, MemorySettings
-from glassgpt.config.variants.relative import Relative, RelativeOptions, RelativeSettings
+from glassgpt.config.variants.local import LocalKind, LocalOptions, LocalSettings
+from glassgpt.config.variants.memory import MemoryKind, MemoryOptions, MemorySettings
+from glassgpt.config.variants.relative import RelativeKind, RelativeOptions, RelativeSettings
 
-VARIANTS: tuple[AttentionKind, ...] = (Relative(), Memory(), Bidirectional(), Local(), Compressed())
+VARIANTS: tuple[AttentionKind, ...] = (
+    RelativeKind(),
+    MemoryKind(),
+    BidirectionalKind(),
+    LocalKind(),
+    CompressedKind(),
+)
 # By name. "causal" is the published one. `model.attention.register_attention` adds others.
 ATTENTIONS = {kind.name: kind for kind in (AttentionKind(), *VARIANTS)}
 

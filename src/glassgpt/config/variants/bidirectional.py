@@ -18,7 +18,7 @@ class BidirectionalSettings:
     mask_token_id: int | None = None  # stands for a blank; not one of the tokenizer's tokens
 
 
-class Bidirectional(AttentionKind):
+class BidirectionalKind(AttentionKind):
     name = "bidirectional"
     settings = BidirectionalSettings
     is_causal = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from glassgpt.config.variants.local import Local
+from glassgpt.config.variants.local import LocalKind
 
 if TYPE_CHECKING:
     from glassgpt.config.config import Config
@@ -17,7 +17,7 @@ def is_compressed(layer: int) -> bool:
     return layer % 2 == 1
 
 
-class Compressed(Local):
+class CompressedKind(LocalKind):
     name = "compressed"
     meanings: ClassVar[dict[str, str]] = {
         "k_conv.weight": "compressed: three keys -> one slot",

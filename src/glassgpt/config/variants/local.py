@@ -22,7 +22,7 @@ class LocalOptions:
     local_block: int | None = None  # local attention: tokens in a block (default: 256)
 
 
-class Local(AttentionKind):
+class LocalKind(AttentionKind):
     name = "local"
     settings = LocalSettings
 

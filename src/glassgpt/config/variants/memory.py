@@ -22,7 +22,7 @@ class MemoryOptions:
     memory_length: int | None = None  # memory: tokens before each sequence to remember (default: the context)
 
 
-class Memory(AttentionKind):
+class MemoryKind(AttentionKind):
     name = "memory"
     settings = MemorySettings
     meanings: ClassVar[dict[str, str]] = {

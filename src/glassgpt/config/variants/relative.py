@@ -25,7 +25,7 @@ class RelativeOptions:
     absolute_positions: bool | None = None  # relative: keep GPT-2's position embeddings (default: yes)
 
 
-class Relative(AttentionKind):
+class RelativeKind(AttentionKind):
     name = "relative"
     settings = RelativeSettings
     meanings: ClassVar[dict[str, str]] = {"wre.weight": "relative attention: distance embeddings"}
