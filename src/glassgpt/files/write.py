@@ -16,7 +16,7 @@ from glassgpt.errors import SettingError
 from glassgpt.files.lock import is_locked, lock_path
 from glassgpt.files.write_errors import find_os_error, write_error
 
-# The form of temporary names, by which the leftovers of a killed process are recognised.
+# The form of temporary names, by which the leftovers of a killed process are recognized.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.(part|old)")
 
 

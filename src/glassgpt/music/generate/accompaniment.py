@@ -19,11 +19,11 @@ from glassgpt.music.generate.music_sample import (
     fade,
     tokenizer_of,
 )
-from glassgpt.music.generate.rule import Advance, PlayRule
+from glassgpt.music.generate.rule import PlayRule
 from glassgpt.music.interleave import SEGMENT, split_by_time
 from glassgpt.music.performance import Performance
 from glassgpt.music.settings import Sampling
-from glassgpt.progress import Progress, no_progress
+from glassgpt.progress import Advance, Progress, no_progress
 from glassgpt.ranges import SEEDS
 from glassgpt.tokenizer.events import ACCOMPANIMENT, MELODY, STEPS_PER_SECOND, EventTokenizer
 

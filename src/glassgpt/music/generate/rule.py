@@ -7,15 +7,14 @@ the requested time, and keeps out events that cannot follow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from glassgpt.music.event_codec import Player
+from glassgpt.progress import Advance
 from glassgpt.tokenizer.events import MAX_SHIFT, EventTokenizer
 
 MAX_RESTS = 30  # events before the first note
 BAN, FORCE = (1.0, -math.inf), (1.0, 1e6)  # changes of a logit
-
-Advance = Callable[[int], None]
 
 
 class PlayRule:
