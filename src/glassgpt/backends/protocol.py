@@ -67,6 +67,8 @@ class Backend(Protocol):
     - `draw_tokens`: its own `generate.sampling.draw_tokens`, which draws the same tokens. It gets `allowed`
       as bits, 32 tokens in each int32, the lowest first.
     - `verify_cost`: the cost of reading several tokens at once, as `generate.speculation.Cost`.
+    - `set_up_row(row, setup)`: called when a sequence takes a row, with the `row_setup` of its request, which
+      is None for most. It holds from the row's next prompt on. Rows with equal setups may copy each other.
     - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
       `exact_backend()`, the same with its own cache and without that rounding, from which log-probabilities
       are reported; `score` and `logits` never round more.

@@ -23,7 +23,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ CHUNKS_PER_STEP = 4
 MASK_GRACE = 0.005  # seconds a step waits for masks that are not ready: most need less than 0.001
 MASK_WAIT = 0.05  # seconds it waits if there is nothing else to do
 
+SetUpRow = Callable[[int, object], None]
+
 
 @dataclass
 class Stats:
@@ -110,6 +112,7 @@ class Engine:
         if draft is not None:
             check_draft(draft, backend)
         self._draft = None if draft is None else DraftModel(draft.with_rows(backend.rows))
+        self._set_up_row: SetUpRow | None = getattr(backend, "set_up_row", None)
         self._on_host = isinstance(backend.array(np.zeros(1)), np.ndarray)
         ends = stop_tokens(SamplingParams(), backend, tokenizer)
         self._grammars = GrammarCompiler(tokenizer, self.vocab_size, sorted(ends))
@@ -165,6 +168,7 @@ class Engine:
         first_sample: int = 0,
         constraint: Constraint | None = None,
         cache_scope: str = "",
+        row_setup: object = None,
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
@@ -172,7 +176,8 @@ class Engine:
         of one text, which applies in addition to the settings. Samples are numbered from `first_sample` on,
         and their random numbers follow from these numbers: a request may be added in parts. `constraint` is
         the result of `compile(settings)`, which is called here if it is None. Requests with the same
-        `cache_scope` share the beginnings of their prompts in the prefix cache.
+        `cache_scope` share the beginnings of their prompts in the prefix cache. A `row_setup` is given to the
+        backend's `set_up_row` for each row that the request takes.
         """
         settings = SamplingParams() if settings is None else settings
         if settings.beams is not None:
@@ -195,6 +200,7 @@ class Engine:
             constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
             cache_scope=cache_scope,
+            row_setup=row_setup,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
@@ -394,6 +400,8 @@ class Engine:
             ids = request.prompt[-self._prompt_length(first) :]
             for sample in group:
                 sample.row = self._rows.take(ids, request.cache_scope)
+                if self._set_up_row is not None:
+                    self._set_up_row(sample.row, request.row_setup)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
             source = next((s for s in self._running if s.request is request and s.holds_prompt), None)

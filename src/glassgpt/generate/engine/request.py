@@ -36,6 +36,7 @@ class Request:
     cache_scope: str = ""  # requests of one scope share prompt beginnings in the prefix cache
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
     rule: MakeRule | None = None  # called once for each sample
+    row_setup: object = None  # see `Engine.add`
     read: bool = False  # the prompt has been read for at least one sample
     prompt_scores: PromptLogprobs | None = None
 

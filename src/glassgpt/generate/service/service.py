@@ -60,6 +60,7 @@ class Job:
     cancelled: bool = False
     constraint: Constraint | None = None  # compiled from the settings
     rule: MakeRule | None = None  # see `Engine.add`
+    row_setup: object = None  # see `Engine.add`
 
     @property
     def tokens(self) -> int:
@@ -252,6 +253,7 @@ class Service:
                 first_sample=job.admitted,
                 constraint=job.constraint,
                 cache_scope=job.cache_scope,
+                row_setup=job.row_setup,
             )
         except UserError as error:
             job.admitted = job.samples
