@@ -23,6 +23,7 @@ from glassgpt.generate.prompt import Prompt, as_list, check_prompt, is_batch, or
 from glassgpt.generate.sampling.logits_processors import MakeRule
 from glassgpt.generate.sampling.params import MAX_TOP_K, SamplingParams, SamplingParamsDict
 from glassgpt.generate.stream import TextStream
+from glassgpt.gpt.experiment_methods import ExperimentMethods
 from glassgpt.gpt.task_methods import TaskMethods
 from glassgpt.ranges import check_whole
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from glassgpt.weights import Checkpoint
 
 
-class GPT(TaskMethods):
+class GPT(TaskMethods, ExperimentMethods):
     """A model with its tokenizer.
 
     Several threads may use it: each call has its own engine, and their steps alternate.

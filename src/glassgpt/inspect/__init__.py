@@ -1,14 +1,26 @@
 """Model -> insight.
 
 Read taps.py (the steps by name) and forward.py (the pass that shows them), then traces/ (what one text
-computes), edits/ (ablation, patching, steering), attribution/ (what a logit comes from), parameters/ (weights
-and their tally) and figures/ (how results render themselves).
+computes), edits/ (ablation, patching, steering), attribution/ (what a logit comes from), batches/ (many
+texts), parameters/ (weights and their tally) and figures/ (how results render themselves).
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgpt.inspect.attribution.attribute import DirectLogitAttribution, TokenAttribution
+    from glassgpt.inspect.batches.decompose import Decomposition, LogitAttribution
+    from glassgpt.inspect.batches.metrics import (
+        ContinuationLoss,
+        KLDivergence,
+        Logit,
+        LogitDifference,
+        LogProbability,
+        Metric,
+        Probability,
+    )
+    from glassgpt.inspect.batches.named_array import NamedArray
+    from glassgpt.inspect.batches.traces import Traces
     from glassgpt.inspect.edits.edit_data import edit_from_dict
     from glassgpt.inspect.edits.edits import (
         AblateAttention,
@@ -32,17 +44,28 @@ _MODULE_OF = {
     "AblateHead": "edits.edits",
     "AblateMLP": "edits.edits",
     "AblateNeuron": "edits.edits",
+    "ContinuationLoss": "batches.metrics",
+    "Decomposition": "batches.decompose",
     "DirectLogitAttribution": "attribution.attribute",
     "Edit": "edits.edits",
     "Intervention": "edits.intervene",
+    "KLDivergence": "batches.metrics",
     "Lens": "traces.lens",
+    "LogProbability": "batches.metrics",
+    "Logit": "batches.metrics",
+    "LogitAttribution": "batches.decompose",
+    "LogitDifference": "batches.metrics",
+    "Metric": "batches.metrics",
+    "NamedArray": "batches.named_array",
     "Patch": "edits.edits",
+    "Probability": "batches.metrics",
     "Steer": "edits.edits",
     "SteerToken": "edits.edits",
     "Tally": "parameters.tally",
     "TokenAttribution": "attribution.attribute",
     "TokenLoss": "traces.lens",
     "Trace": "traces.trace",
+    "Traces": "batches.traces",
     "edit_from_dict": "edits.edit_data",
 }
 __all__ = [
@@ -51,17 +74,28 @@ __all__ = [
     "AblateHead",
     "AblateMLP",
     "AblateNeuron",
+    "ContinuationLoss",
+    "Decomposition",
     "DirectLogitAttribution",
     "Edit",
     "Intervention",
+    "KLDivergence",
     "Lens",
+    "LogProbability",
+    "Logit",
+    "LogitAttribution",
+    "LogitDifference",
+    "Metric",
+    "NamedArray",
     "Patch",
+    "Probability",
     "Steer",
     "SteerToken",
     "Tally",
     "TokenAttribution",
     "TokenLoss",
     "Trace",
+    "Traces",
     "edit_from_dict",
 ]
 

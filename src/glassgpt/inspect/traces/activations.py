@@ -271,3 +271,10 @@ class Activations:
     @property
     def cached_bytes(self) -> int:
         return sum(values.nbytes for values in self._cached.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """All that is kept: the stream, steps inside blocks, logits."""
+        stream = 0 if self._residuals is None else self._residuals.nbytes
+        middles = sum(values.nbytes for values in self._middles.values())
+        return int(stream + middles + self.cached_bytes + sum(rows.nbytes for _, rows in self._logits))

@@ -307,6 +307,11 @@ class Trace(Displayable):
         """Whether memory is spent on steps that may be read next."""
         return self._activations is not None and self._activations.keep_bytes > 0
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory of what this trace keeps."""
+        return 0 if self._activations is None else self._activations.held_bytes
+
     def clear_cache(self) -> None:
         """Free the activations inside blocks; they are recomputed when read again."""
         self.gradient_pass = None

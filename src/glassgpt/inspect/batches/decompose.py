@@ -1,0 +1,240 @@
+"""The residual stream as a sum over what was written to it, and what each part adds to a logit.
+
+    stream = wte + wpe + sum of heads (z_h @ W_O[h]) + sum of attention biases + sum of MLPs + rounding
+
+`rounding` is what float32 lost: with it the sum, in float64, is the model's stream exactly. The bias of the
+output projection belongs to no head. An MLP has its bias in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from glassgpt.config import Config
+from glassgpt.errors import SettingError
+from glassgpt.inspect.arrays import AnyArray, to_float64
+from glassgpt.inspect.attribution.attribute import tokens_seen
+from glassgpt.inspect.batches.named_array import Array, NamedArray, numbered
+from glassgpt.inspect.forward import Forward, make_forward
+from glassgpt.inspect.traces.activations import Activations
+
+if TYPE_CHECKING:
+    from glassgpt.figures.figure import Figure
+    from glassgpt.inspect.batches.traces import Traces
+
+KEEP_BYTES = 128 * 2**20  # of a text's steps: up to this size its blocks run once, in the first pass
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decomposition(NamedArray):
+    """(prompt, component, C) in float64; `total` is its sum, the residual stream after the last block."""
+
+    @property
+    def total(self) -> Array:
+        """(prompt, C): the stream after the last block."""
+        found: Array = self.values.sum(axis=self.axis("component"))
+        return found
+
+    def figure(self) -> Figure:
+        """The norm of what each block wrote, as a heat map."""
+        norms = self.without("dimension", np.linalg.norm(self.values, axis=-1))
+        return by_layer(norms, "norm of what was written").figure()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogitAttribution(NamedArray):
+    """(prompt, component): what each adds to the logit. The components sum to `logit`."""
+
+    logit: Array = None  # type: ignore[assignment]  # (prompt,): as the model computed it
+    n_head: int = 0
+
+    def figure(self) -> Figure:
+        """What each block adds: its heads, the bias of attention and the MLP."""
+        return by_layer(self, self.name).figure()
+
+    @property
+    def heads(self) -> NamedArray:
+        """(prompt, layer, head)"""
+        n_layer = len([label for label in self.labels["component"] if label.startswith("mlp ")])
+        shape = (len(self), n_layer, self.n_head)
+        labels = {**self.labels, "layer": numbered(n_layer), "head": numbered(self.n_head)}
+        return NamedArray(
+            self.values[:, self._columns("head ")].reshape(shape),
+            ("prompt", "layer", "head"),
+            {dim: labels[dim] for dim in ("prompt", "layer", "head")},
+            self.name,
+        )
+
+    @property
+    def mlps(self) -> NamedArray:
+        """(prompt, layer)"""
+        columns = self._columns("mlp ")
+        labels = {"prompt": self.labels["prompt"], "layer": numbered(len(columns))}
+        return NamedArray(self.values[:, columns], ("prompt", "layer"), labels, self.name)
+
+    @property
+    def total(self) -> Array:
+        """(prompt,): the sum of all components, which is the logit."""
+        found: Array = self.values.sum(axis=1)
+        return found
+
+    def _columns(self, start: str) -> list[int]:
+        return [i for i, label in enumerate(self.labels["component"]) if label.startswith(start)]
+
+    def more_arrays(self) -> dict[str, Array]:
+        return {"logit": self.logit}
+
+    def more_metadata(self) -> dict[str, str]:
+        return {"n_head": str(self.n_head)}
+
+    @classmethod
+    def of_file(cls, values: Any, dims: Any, labels: Any, name: str, arrays: Any, metadata: Any) -> Self:
+        return cls(values, dims, labels, name, arrays["logit"], int(metadata["n_head"]))
+
+
+def by_layer(array: NamedArray, name: str) -> NamedArray:
+    """Of (prompt, component), the components of blocks as (prompt, layer, part)."""
+    labels = array.labels["component"]
+    width = labels.index("mlp 0") - 1  # after wte and wpe: heads, bias, MLP
+    n_layer = sum(label.startswith("mlp ") for label in labels)
+    parts = (*numbered(width - 2), "bias", "mlp")
+    return NamedArray(
+        array.values[:, 2 : 2 + n_layer * width].reshape(len(array), n_layer, width),
+        ("prompt", "layer", "part"),
+        {"prompt": array.labels["prompt"], "layer": numbered(n_layer), "part": parts},
+        name,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What was written to the stream at one position of each prompt, in float64; heads before W_O."""
+
+    wte: Array  # (prompt, C)
+    wpe: Array  # (prompt, C)
+    z: Array  # (prompt, layer, C): the heads side by side
+    mlps: Array  # (prompt, layer, C)
+    final: Array  # (prompt, C): the stream after the last block
+    logits: Array  # (prompt, targets): of the tokens asked for
+
+
+def component_names(config: Config) -> list[str]:
+    """The components in the order of computation."""
+    names = ["wte", "wpe"]
+    for layer in range(config.n_layer):
+        heads = [f"head {layer}.{head}" for head in range(config.n_head)]
+        names += [*heads, f"attn bias {layer}", f"mlp {layer}"]
+    return names
+
+
+def collect(traces: Traces, forward: Forward, positions: list[int], targets: list[list[int]]) -> Written:
+    """Read each prompt's parts in one pass over its blocks."""
+    config = forward.config
+    last = f"h.{config.n_layer - 1}.resid_post"
+    by_layer = [(f"h.{i}.attn.merged", f"h.{i}.mlp.proj") for i in range(config.n_layer)]
+    read: Callable[[list[str]], dict[str, AnyArray]]
+    logits_at: Callable[[int], AnyArray]
+    rows: dict[str, list[Array]] = {name: [] for name in ("wte", "wpe", "z", "mlps", "final", "logits")}
+    for number, position in enumerate(positions):
+        trace = traces[number]
+        if forward.model is traces.gpt.model:
+            read, logits_at = trace.keep_steps(KEEP_BYTES).tensors, trace.logits_at
+        else:  # of half precision, once more: it is too coarse for sums
+            again = Activations(forward, tokens_seen(trace, position))
+            again.keep_bytes = KEEP_BYTES
+            read, logits_at = again.read, again.logits_at
+        final = read([last])[last][position]
+        steps = [read(list(names)) for names in by_layer]
+        tables = read(["wte", "wpe"])
+        rows["wte"].append(to_float64(tables["wte"][position]))
+        rows["wpe"].append(to_float64(tables["wpe"][position]))
+        for key, which in (("z", 0), ("mlps", 1)):
+            parts = [
+                to_float64(found[names[which]][position])
+                for found, names in zip(steps, by_layer, strict=True)
+            ]
+            rows[key].append(np.stack(parts))
+        rows["final"].append(to_float64(final))
+        asked = targets[number]
+        rows["logits"].append(to_float64(logits_at(position))[asked] if asked else np.zeros(0))
+        trace.keep_steps(0).clear_cache()
+    return Written(**{name: np.stack(found) for name, found in rows.items()})
+
+
+def decompose(traces: Traces, positions: list[int], memory_bytes: int) -> Decomposition:
+    """See `Traces.decompose`."""
+    forward = make_forward(traces.gpt.model).at_least_float32()
+    config = forward.config
+    names = [*component_names(config), "rounding"]
+    size = 8 * len(traces) * len(names) * config.n_embd
+    if size > memory_bytes:
+        raise SettingError(
+            f"the decomposition of {len(traces):,} prompts takes {size / 2**30:.1f} GiB, more than memory="
+            f"{memory_bytes / 2**30:g}. Give fewer prompts at a time, or memory={-(-size // 2**30)}."
+        )
+    written = collect(traces, forward, positions, [[] for _ in positions])
+    values = np.empty((len(traces), len(names), config.n_embd))
+    values[:, 0], values[:, 1] = written.wte, written.wpe
+    column = 2
+    for layer in range(config.n_layer):
+        weight, bias = map(to_float64, forward.attention_output(layer))
+        z = written.z[:, layer].reshape(len(traces), config.n_head, config.d_head)
+        per_head = weight.reshape(config.n_head, config.d_head, config.n_embd)
+        values[:, column : column + config.n_head] = np.einsum("phd,hdc->phc", z, per_head, optimize=True)
+        column += config.n_head
+        values[:, column], values[:, column + 1] = bias, written.mlps[:, layer]
+        column += 2
+    values[:, column] = written.final - values[:, :column].sum(axis=1)
+    labels = {
+        "prompt": numbered(len(traces)),
+        "component": tuple(names),
+        "dimension": numbered(config.n_embd),
+    }
+    return Decomposition(values, ("prompt", "component", "dimension"), labels, "residual stream")
+
+
+def attribute_logits(
+    traces: Traces, answers: list[int], others: list[int] | None, positions: list[int]
+) -> LogitAttribution:
+    """See `Traces.attribute_logits`. The scale of ln_f is that of each prompt's own stream."""
+    forward = make_forward(traces.gpt.model).at_least_float32()
+    config = forward.config
+    pairs = [[token] for token in answers]
+    if others is not None:
+        pairs = [[*pair, other] for pair, other in zip(pairs, others, strict=True)]
+    written = collect(traces, forward, positions, pairs)
+    signs = np.array([1.0, -1.0][: len(pairs[0])])
+    rows = np.stack([signs @ np.stack([to_float64(forward.head_row(i)) for i in pair]) for pair in pairs])
+    ln_f_weight, ln_f_bias = map(to_float64, forward.final_norm_parameters())
+    scale = 1 / np.sqrt(written.final.var(axis=1, keepdims=True) + config.layer_norm_epsilon)
+    directions = ln_f_weight * rows * scale  # (prompt, C)
+    directions -= directions.mean(axis=1, keepdims=True)  # ln_f subtracts the mean of what it reads
+
+    def contribution(parts: Array) -> Array:
+        """Of parts of the stream (prompt, ..., C): (prompt, ...)."""
+        found: Array = np.einsum("p...c,pc->p...", parts, directions)
+        return found
+
+    columns = [contribution(written.wte)[:, None], contribution(written.wpe)[:, None]]
+    for layer in range(config.n_layer):
+        weight, bias = map(to_float64, forward.attention_output(layer))
+        per_dimension = directions @ weight.T  # (prompt, C): what each dimension of z adds
+        by_head = (written.z[:, layer] * per_dimension).reshape(len(traces), config.n_head, -1).sum(axis=2)
+        columns += [by_head, (directions @ bias)[:, None], contribution(written.mlps[:, layer])[:, None]]
+    columns.append((rows @ ln_f_bias)[:, None])
+    logit = (written.logits * signs).sum(axis=1)
+    values = np.concatenate(columns, axis=1)
+    values = np.concatenate([values, (logit - values.sum(axis=1))[:, None]], axis=1)
+    names = (*component_names(config), "ln_f bias", "rounding")
+    return LogitAttribution(
+        values,
+        ("prompt", "component"),
+        {"prompt": numbered(len(traces)), "component": names},
+        "logit" if others is None else "logit_diff",
+        logit,
+        config.n_head,
+    )
