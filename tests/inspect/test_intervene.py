@@ -30,6 +30,7 @@ from glassgpt.inspect import (
 )
 from glassgpt.inspect.divergence import kl_divergence
 from glassgpt.inspect.edits.edit_data import EDIT_KINDS, Positions, edit_fields
+from glassgpt.inspect.edits.edits import Vector
 from glassgpt.inspect.taps import BLOCK_STEPS, list_steps
 from glassgpt.model import GPT2
 
@@ -306,12 +307,14 @@ def test_the_json_of_an_edit_is_its_dataclass(kind: str) -> None:
     edit = EDIT_KINDS[kind]
     names = [each.name for each in dataclasses.fields(edit) if each.name != "reference"]  # type: ignore[arg-type]
     assert list(edit_fields(edit)) == names
-    examples = {int: 1, str: "ln_f", float: 1.5, Positions: [0, 2], Any: [1, 2]}
+    examples = {int: 1, str: "ln_f", float: 1.5, Positions: [0, 2], Vector: [0.5, 1.0], Any: [1, 2]}
     values = {name: examples.get(each.type, "mean") for name, each in edit_fields(edit).items()}
     made = edit_from_dict({"kind": kind, **values})
     assert type(made) is edit
     for name, value in values.items():
-        assert getattr(made, name) == (tuple(value) if name.endswith("positions") else value)
+        assert getattr(made, name) == (
+            value if name == "source" or not isinstance(value, list) else tuple(value)
+        )
 
 
 def test_a_token_to_steer_to_may_be_a_text(shipped: GPT) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from glassgpt.inspect.attribution.attribute import METHODS
-from glassgpt.inspect.edits.edit_data import EDIT_KINDS, Positions, edit_fields
+from glassgpt.inspect.edits.edit_data import EDIT_KINDS, MAX_VECTOR, Positions, edit_fields
+from glassgpt.inspect.edits.edits import Vector
 
 # Checked before a text is tokenized; no language needs forty characters per token.
 MAX_CHARACTERS = 20_000
@@ -61,6 +62,7 @@ EDIT_TYPES: dict[Any, Any] = {
     float: Annotated[float, Field(ge=-1e6, le=1e6)],
     str: Annotated[str, Field(max_length=60)],
     Positions: Annotated[list[Index], Field(max_length=MAX_IDS)],
+    Vector: Annotated[list[float], Field(max_length=MAX_VECTOR)],
     Any: TraceId,  # the source of a patch
 }
 

@@ -116,13 +116,16 @@ class GPT(TaskMethods, ExperimentMethods):
         return self._engines.start_service(max_batch_size, limits)
 
     def open(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingParams | Sequence[SamplingParams]
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingParams | Sequence[SamplingParams],
+        edits: Edit | Sequence[Edit] = (),
     ) -> RequestHandle:
         """Start generating after prompts, given as ids; read the events of each step from the handle.
 
-        `settings` are for all prompts, or a list with those of each.
+        `settings` are for all prompts, or a list with those of each. `edits` are those of `generate`.
         """
-        return self._engines.open(prompts, settings)
+        return self._engines_with(edits, prompts, settings).open(prompts, settings)
 
     def stop_service(self) -> None:
         """End the service: each call has its own engine again. Unfinished texts fail."""
@@ -174,6 +177,7 @@ class GPT(TaskMethods, ExperimentMethods):
         *,
         settings: SamplingParams | None = None,
         rule: MakeRule | None = None,
+        edits: Edit | Sequence[Edit] = (),
         **changes: Unpack[SamplingParamsDict],
     ) -> Generation: ...
 
@@ -184,6 +188,7 @@ class GPT(TaskMethods, ExperimentMethods):
         *,
         settings: SamplingParams | None = None,
         rule: MakeRule | None = None,
+        edits: Edit | Sequence[Edit] = (),
         **changes: Unpack[SamplingParamsDict],
     ) -> list[Generation]: ...
 
@@ -193,6 +198,7 @@ class GPT(TaskMethods, ExperimentMethods):
         *,
         settings: SamplingParams | None = None,
         rule: MakeRule | None = None,
+        edits: Edit | Sequence[Edit] = (),
         **changes: Unpack[SamplingParamsDict],
     ) -> Generation | list[Generation]:
         """Continue a prompt: a text, a list of token ids, or a list of those (a batch, which returns a list).
@@ -200,22 +206,24 @@ class GPT(TaskMethods, ExperimentMethods):
         Without a prompt the text starts like a document. The settings are the fields of `SamplingParams`.
         With several samples the result is the first (with best_of or beams, the best), and its `.samples`
         holds all of them in order. `rule` makes a `TokenRule` for each text: your own code that decides what
-        may follow. Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose `.generations` has the texts so
-        far.
+        may follow. `edits` change the forward pass while the text is generated, as in `intervene`. Ctrl-C
+        raises `Interrupted`, a KeyboardInterrupt whose `.generations` has the texts so far.
         """
         settings = _settings(settings, changes)
         if not is_batch(prompt):
-            return self._generate([prompt], settings, rule)[0]  # type: ignore[list-item]
-        return self._generate(as_list(prompt), settings, rule)
+            return self._generate([prompt], settings, rule, edits)[0]  # type: ignore[list-item]
+        return self._generate(as_list(prompt), settings, rule, edits)
 
     def stream(
         self,
         prompt: Prompt | None = None,
         *,
         settings: SamplingParams | None = None,
+        edits: Edit | Sequence[Edit] = (),
         **changes: Unpack[SamplingParamsDict],
     ) -> TextStream:
-        """Continue a prompt piece by piece; afterwards the iterator's `.generation` holds the whole text."""
+        """Continue a prompt piece by piece; afterwards the iterator's `.generation` holds the whole text.
+        `edits` are those of `generate`."""
         settings = _settings(settings, changes)
         for name, off in (("samples", 1), ("best_of", None), ("beams", None)):
             if getattr(settings, name) != off:
@@ -223,7 +231,8 @@ class GPT(TaskMethods, ExperimentMethods):
                     f"{name} {getattr(settings, name)} cannot be streamed: there is more than one text. "
                     f"Leave out {name}, or use generate."
                 )
-        return TextStream(self._engines, self._ids(prompt), settings, original_prompt(prompt))
+        ids = self._ids(prompt)
+        return TextStream(self._engines_with(edits, [ids], settings), ids, settings, original_prompt(prompt))
 
     def next(self, prompt: Prompt | None = None, k: int = 10) -> list[tuple[str, float]]:
         """The k most probable next tokens, as text or (no tokenizer) ids, with their probabilities."""
@@ -342,11 +351,33 @@ class GPT(TaskMethods, ExperimentMethods):
         """The number of sequences of a call that run at once."""
         return self._engines.max_batch_size()
 
+    def _engines_with(
+        self,
+        edits: Edit | Sequence[Edit],
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingParams | Sequence[SamplingParams],
+    ) -> EnginePool:
+        """The model's engines, or others that generate with edits."""
+        if isinstance(edits, Sequence) and not edits:
+            return self._engines
+        from glassgpt.inspect.edits.edited_backend import check_edits, edited_engines
+
+        each = [settings] * len(prompts) if isinstance(settings, SamplingParams) else settings
+        for ids, its in zip(prompts, each, strict=True):
+            check_edits(self, edits, ids, its.max_new_tokens)
+        return edited_engines(self, edits)
+
     def _generate(
-        self, prompts: list[Prompt | None], settings: SamplingParams, rule: MakeRule | None = None
+        self,
+        prompts: list[Prompt | None],
+        settings: SamplingParams,
+        rule: MakeRule | None = None,
+        edits: Edit | Sequence[Edit] = (),
     ) -> list[Generation]:
+        ids = [self._ids(prompt) for prompt in prompts]
+        engines = self._engines_with(edits, ids, settings)
         try:
-            batch = generate_batch(self._engines, [self._ids(prompt) for prompt in prompts], settings, rule)
+            batch = generate_batch(engines, ids, settings, rule)
         except Interrupted as interrupt:
             _attach_prompts(prompts, interrupt.generations)
             raise

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from glassgpt.generate.generation import Alternatives, Event, Generation, PromptLogprobs, order_samples
 from glassgpt.generate.sampling.params import SamplingParams
+from glassgpt.generate.service.service import Service
 from glassgpt.http.errors import ApiError
 from glassgpt.serve.auth import KEY
 from glassgpt.serve.choice_stream import ChoiceStream
@@ -36,6 +37,7 @@ class Completion:
         model: LoadedModel,
         request: Request,
         *,
+        service: Service,
         observer: RequestObserver,
         delivery: Delivery,
         compilers: GrammarCompilers,
@@ -43,6 +45,7 @@ class Completion:
     ) -> None:
         self.body, self.prompts, self.suffix, self.n = inputs.body, inputs.prompts, inputs.suffix, inputs.n
         self.model = model
+        self.service = service
         self.observer = observer
         self.delivery = delivery
         self.compilers = compilers
@@ -61,6 +64,7 @@ class Completion:
                 cache_scope=self.client if key is None else key,
                 inbox=self.inbox,
                 index=index,
+                row_setup=inputs.edits or None,
             )
             for index, ((_, ids), settings) in enumerate(zip(inputs.prompts, inputs.settings, strict=True))
         ]
@@ -79,7 +83,7 @@ class Completion:
         self._timer = loop.call_later(self.timeout, self.inbox.put_nowait, Ended.TIMED_OUT)
         try:
             await self._compile()
-            self.model.service.submit(self.jobs)
+            self.service.submit(self.jobs)
         except BaseException:
             self._stop_watching()
             raise
@@ -88,7 +92,7 @@ class Completion:
 
     async def _compile(self) -> None:
         """Compile new grammars. A client that disconnects, or whose time is over, waits no longer."""
-        service = self.model.service
+        service = self.service
         if all(service.engine.is_compiled(job.settings) for job in self.jobs):
             return
         compiling = asyncio.ensure_future(self.compilers.compile(service, self.jobs, self.client))
@@ -107,7 +111,7 @@ class Completion:
 
     async def __aexit__(self, *error: object) -> None:
         if self._left:
-            self.model.service.cancel([*self.jobs, *self._rating])
+            self.service.cancel([*self.jobs, *self._rating])
         self._stop_watching()
         self.observer.end("ok" if not self._left else self._outcome)
 
@@ -129,7 +133,7 @@ class Completion:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if self._left:
-            self.model.service.cancel([*self.jobs, *self._rating])
+            self.service.cancel([*self.jobs, *self._rating])
             self.inbox.put_nowait(Ended.DISCONNECTED)
 
     async def events(self) -> AsyncIterator[tuple[CompletionJob, Event]]:
@@ -199,11 +203,12 @@ class Completion:
                 inbox=self.inbox,
                 index=number,
                 rates=True,
+                row_setup=job.row_setup,
             )
             for number, guess in enumerate(distinct)
         ]
         self._left += len(self._rating)
-        self.model.service.submit(self._rating)
+        self.service.submit(self._rating)
         scores = [0.0] * len(distinct)
         async for rating, event in self.events():
             if event.prompt is not None:

@@ -10,8 +10,9 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
@@ -25,6 +26,9 @@ from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress
 from glassgpt.serve.logprobs import TokenTexts
 from glassgpt.serve.weight_files import WeightFiles
+
+if TYPE_CHECKING:
+    from glassgpt.generate.engine.pool import EnginePool
 
 Loader = Callable[[Path], GPT]
 
@@ -71,6 +75,8 @@ class LoadedModel:
     fingerprint: str
     files: WeightFiles
     users: int = 0  # requests using it now
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    edited: EnginePool | None = None  # for requests with edits, once there was one
 
     @classmethod
     def load(
@@ -86,6 +92,7 @@ class LoadedModel:
             TokenTexts(gpt.tokenizer, service.engine.vocab_size),
             f"fp_{gpt.backend.fingerprint()[:12]}",
             files,
+            queue=queue,
         )
 
     @property
@@ -100,7 +107,26 @@ class LoadedModel:
     def memory(self) -> int:
         """Bytes of weights and cache, as float32 would take: an upper bound."""
         config = self.gpt.config
-        return config.n_parameters * 4 + config.kv_bytes(self.service.rows * self.context)
+        copies = 1 if self.edited is None else 2
+        services = [self.service, *([self.edited.service] if self.edited and self.edited.service else [])]
+        rows = sum(service.rows for service in services)
+        return copies * config.n_parameters * 4 + config.kv_bytes(rows * self.context)
+
+    def edited_service(self, rows: int) -> Service:
+        """The service for requests with edits. The caller holds the model's lock."""
+        from glassgpt.inspect.edits.edited_backend import edited_engines
+
+        if self.edited is None:
+            self.edited = edited_engines(self.gpt)
+        if self.edited.service is None:
+            self.edited.start_service(rows, self.queue)
+        assert self.edited.service is not None
+        return self.edited.service
+
+    def stop(self) -> None:
+        self.gpt.stop_service()
+        if self.edited is not None:
+            self.edited.stop_service()
 
     def check_files(self) -> None:
         """Raise if the weights were overwritten since they were loaded."""
@@ -211,7 +237,7 @@ class ModelPool:
             if not model.users:
                 gc.unfreeze()
                 del self.loaded[name]
-                model.gpt.stop_service()
+                model.stop()
         if self.memory + needed > self.max_memory:
             raise ApiError(
                 503, "The memory for models is full, and all of them are in use. Try again in a moment.",
@@ -220,7 +246,7 @@ class ModelPool:
 
     def _check_size(self, model: LoadedModel) -> None:
         if self.max_memory is not None and model.memory > self.max_memory:
-            model.gpt.stop_service()
+            model.stop()
             raise SettingError(
                 f"{model.name} takes {model.memory / 1e9:.1f} GB with its cache, more than the "
                 f"{self.max_memory / 1e9:.1f} GB of --max-model-memory. Raise it, or lower --max-batch-size."
@@ -237,6 +263,6 @@ class ModelPool:
 
     def close(self) -> None:
         for model in self.loaded.values():
-            model.gpt.stop_service()
+            model.stop()
         self.loaded.clear()
         gc.unfreeze()

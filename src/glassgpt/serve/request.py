@@ -12,6 +12,7 @@ from glassgpt.generate.fill import FOLLOWING
 from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.generate.sampling.params import FILTERS, SamplingParams
 from glassgpt.http.errors import ApiError
+from glassgpt.serve.edited import read_edits
 from glassgpt.serve.models import LoadedModel
 from glassgpt.serve.schemas import (
     MAX_RESPONSE_LOGPROBS,
@@ -34,12 +35,13 @@ class CompletionInputs:
     prompts: list[tuple[str | None, list[int]]]  # as text, where it was sent as text, and as ids
     settings: list[SamplingParams]  # of each prompt
     suffix: list[int]  # the tokens that rate a guess
+    edits: tuple[Any, ...]  # `inspect.edits.Edit`, to the forward pass
     n: int  # texts returned for each prompt
 
 
 async def read_request(body: CompletionRequest, model: LoadedModel) -> CompletionInputs:
     length = prompt_characters(body.prompt) + (0 if body.suffix is None else len(body.suffix))
-    if length < LONG_PROMPT:
+    if length < LONG_PROMPT and not body.edits:
         return read_inputs(body, model)
     return await anyio.to_thread.run_sync(read_inputs, body, model)
 
@@ -48,7 +50,8 @@ def read_inputs(body: CompletionRequest, model: LoadedModel) -> CompletionInputs
     suffix = model.encode(body.suffix)[:FOLLOWING] if body.suffix else []
     prompts = read_prompts(body, model, len(suffix))
     settings = [make_settings(body, model, len(ids)) for _, ids in prompts]
-    inputs = CompletionInputs(body, prompts, settings, suffix, 1 if body.n is None else body.n)
+    edits = read_edits(body.edits, model, [ids for _, ids in prompts], settings)
+    inputs = CompletionInputs(body, prompts, settings, suffix, edits, 1 if body.n is None else body.n)
     check_size(inputs)
     return inputs
 

@@ -16,6 +16,7 @@ from glassgpt.errors import QueueFullError, UserError
 from glassgpt.http.errors import ApiError, openai_error, user_error_status
 from glassgpt.http.responses import dump_json, json_response
 from glassgpt.serve.completions import ClientDisconnected, Completion
+from glassgpt.serve.edited import find_service
 from glassgpt.serve.metrics import CONTENT_TYPE
 from glassgpt.serve.overload import refuse
 from glassgpt.serve.request import check_fields, read_request
@@ -68,10 +69,12 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         stack.enter_context(state.admit())
         check_fields(body)
         model = await stack.enter_async_context(state.pool.use(body.model))
+        inputs = await read_request(body, model)
         completion = Completion(
-            await read_request(body, model),
+            inputs,
             model,
             request,
+            service=await find_service(model, inputs.edits, [ids for _, ids in inputs.prompts]),
             observer=state.observe(request, model),
             delivery=state.delivery,
             compilers=state.compilers,

@@ -32,6 +32,7 @@ MAX_RESPONSE_LOGPROBS = 1_000_000  # in one response, with the alternatives: abo
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_BIASES = 1024
+MAX_EDITS = 64
 MAX_TOKEN_ID = 2**31 - 1
 
 
@@ -179,6 +180,9 @@ class CompletionRequest(FilterFields):
     guided_choice: Choices | None = Field(None, description="The text is one of these strings.")
     guided_grammar: Pattern | None = Field(None, description="A grammar in the syntax of Lark or GBNF.")
     return_token_ids: bool | None = None
+    edits: Annotated[list[dict[str, Any]], Field(max_length=MAX_EDITS)] | None = Field(
+        None, description="Changes to the forward pass, such as an ablated head or a steering vector."
+    )
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=MAX_TOKEN_ID)] | None = Field(
         None, description="Keep the last tokens of a prompt; -1 keeps as many as fit."
     )

@@ -31,9 +31,10 @@ BEAM_BYTES = 4 * CACHE_BYTES  # beams cannot wait: each of a search needs a row
 class EnginePool:
     """A thread holds `lock` while it computes: others would compete for the same cores."""
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, backend: Backend, tokenizer: Tokenizer | None, *, prefix_cache: bool = True) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
+        self.prefix_cache = prefix_cache
         self.lock = FairLock()
         self.idle: dict[int, Engine] = {}  # by number of rows
         self._spare: Backend | None = backend  # the model's own backend, while no engine uses its cache
@@ -84,7 +85,7 @@ class EnginePool:
             device = getattr(getattr(self.backend, "device", None), "type", "cpu")
             rows = min(CPU_SERVICE_BATCH_SIZE if device == "cpu" else MAX_BATCH_SIZE, self.max_batch_size())
         check_whole("max_batch_size", rows, 1, 4096)
-        engine = Engine(self.backend.with_rows(rows), self.tokenizer, draft=self._draft)
+        engine = self._make_engine(self.backend.with_rows(rows))
         self.service = Service(engine, UNLIMITED if limits is None else limits, self.lock)
         # Also when Python exits: threads that still compute would crash it.
         self._close_service = weakref.finalize(self, self.service.close)
@@ -119,8 +120,11 @@ class EnginePool:
                     backend, self._spare = self._spare, None
                 else:
                     backend = self.backend.with_rows(rows)
-                engine = Engine(backend, self.tokenizer, draft=self._draft)
+                engine = self._make_engine(backend)
             return engine
+
+    def _make_engine(self, backend: Backend) -> Engine:
+        return Engine(backend, self.tokenizer, prefix_cache=self.prefix_cache, draft=self._draft)
 
     def release(self, engine: Engine) -> None:
         """Keep an engine for the next call of its size, unless one is kept already.

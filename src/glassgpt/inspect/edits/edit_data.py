@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from glassgpt.errors import SettingError
 from glassgpt.inspect.edits.edits import (
     AblateAttention,
@@ -15,23 +17,26 @@ from glassgpt.inspect.edits.edits import (
     AblateNeuron,
     Edit,
     Patch,
+    Steer,
     SteerToken,
+    Vector,
     check_finite,
 )
 from glassgpt.inspect.traces.trace import Trace
 
 EDIT_KINDS: dict[str, type[Edit]] = {
     edit.kind: edit
-    for edit in (AblateHead, AblateNeuron, AblateAttention, AblateMLP, AblateBlock, Patch, SteerToken)
+    for edit in (AblateHead, AblateNeuron, AblateAttention, AblateMLP, AblateBlock, Patch, Steer, SteerToken)
 }
 Positions = tuple[int, ...]
+MAX_VECTOR = 65_536  # numbers in a steering vector's JSON; the largest model's MLP has 6,400
 
 
 @dataclasses.dataclass(frozen=True)
 class EditField:
     """A field of an edit that has a JSON form."""
 
-    type: Any  # int, float, str, Positions, a Literal, or Any for the source of a patch
+    type: Any  # int, float, str, Positions, Vector, a Literal, or Any for the source of a patch
     optional: bool  # may be null
     required: bool
     default: Any
@@ -93,6 +98,10 @@ def _parse(name: str, field: EditField, value: Any) -> Any:
         ):
             raise SettingError(f"{name} is {value!r:.80}; use a list of integers.")
         return tuple(value)
+    if field.type == Vector:
+        if not isinstance(value, list | tuple | np.ndarray) or len(value) > MAX_VECTOR:
+            raise SettingError(f"{name} is {value!r:.80}; use a list of numbers, one for each column.")
+        return tuple(check_finite(f"a number of {name}", number) for number in value)
     if field.type is str and not isinstance(value, str):
         raise SettingError(f"{name} is {value!r:.80}; use a string, such as 'h.0.attn.z'.")
     if get_origin(field.type) is Literal and value not in get_args(field.type):

@@ -3,29 +3,42 @@
 An edit is a small dataclass and the only description of itself: its `kind` and its fields are also its JSON
 (edit_data.py), the server's schema and what the page sends. `bind` makes hooks, one per step it changes, once
 the model and the text are known; several edits compose in the order given.
+
+While text is generated, the prompt is the text that an edit is bound to, and what the edit takes from it (a
+mean, the size of a vector) holds for the later tokens: the first generated token has the probabilities that
+`gpt.intervene` shows for the prompt. An edit without positions applies to later tokens as well; only a patch
+replaces values of the prompt alone.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError
 from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
-from glassgpt.inspect.forward import Forward, Tap
+from glassgpt.inspect.forward import Forward
 from glassgpt.inspect.taps import check_index, dims_of, resolve_name
 from glassgpt.inspect.traces.trace import Trace
 
 How = Literal["zero", "mean"]
-Hook = Callable[[AnyArray], AnyArray]  # of a step's tensor, with its batch dimension
-
+Vector = tuple[float, ...]  # in JSON; in Python any array
 PYTHON_ONLY = {"python_only": True}  # metadata of a field that has no JSON form
+
+
+class Hook(Protocol):
+    """Changes a step's tensor, which has its batch dimension."""
+
+    def __call__(self, x: AnyArray, start: int = 0) -> AnyArray:
+        """`start` is the position of the first token of `x`: 0 for the text that the edit is bound to, which
+        comes first and whole, and more for later tokens of a text that is generated."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class EditContext:
     tokens: Sequence[int]
     trace: Callable[[Any], Trace]  # of a text, of token ids, or of a trace
     token_id: Callable[[str | int], int]  # of a token given as text
+    length: int | None = None  # the most tokens that the text may grow to; None if it is complete
 
     @property
     def config(self) -> Config:
@@ -65,8 +79,9 @@ class StepSlice:
     column: int | None = None
     positions: tuple[int, ...] | None = None
 
-    def index(self, config: Config, tokens: int) -> tuple[Any, ...]:
-        """Into the step's tensor with its batch dimension. Positions are the second to last dimension."""
+    def index(self, config: Config, tokens: int, length: int | None = None) -> tuple[Any, ...]:
+        """Into the step's tensor with its batch dimension. Positions are the second to last dimension; a
+        negative one counts from the end of the `tokens`, which may grow to `length`."""
         dims = dims_of(config, self.step)
         if self.step == "logits":
             raise StepIndexError("logits are the output and cannot be edited. Edit ln_f or an earlier step.")
@@ -81,8 +96,24 @@ class StepSlice:
             column = check_index("neuron", self.column, size)
             index[-1] = slice(column, column + 1)
         if self.positions is not None:
-            index[-2] = [check_index("position", position, tokens) for position in self.positions]
+            most = tokens if length is None else length
+            index[-2] = [
+                check_index("position", position, tokens if _is_negative(position) else most)
+                for position in self.positions
+            ]
         return tuple(index)
+
+
+def _is_negative(position: object) -> bool:
+    return isinstance(position, int) and position < 0
+
+
+def part_from(index: tuple[Any, ...], start: int, x: AnyArray) -> tuple[Any, ...] | None:
+    """A step's index for the tokens of `x`, whose first is at position `start`; None if it names none."""
+    if not isinstance(index[-2], list):
+        return index
+    here = [position - start for position in index[-2] if start <= position < start + x.shape[-2]]
+    return (*index[:-2], here, index[-1]) if here else None
 
 
 def replace_part(x: AnyArray, index: tuple[Any, ...], value: AnyArray | float) -> AnyArray:
@@ -96,15 +127,23 @@ def make_ablation(part: StepSlice, how: How, reference: Any, context: EditContex
     """Zero ablation, or mean ablation over all positions of this text (or of `reference`)."""
     if how not in ("zero", "mean"):
         raise SettingError(f"how is {how!r}; use 'zero' or 'mean'.")
-    index = part.index(context.config, len(context.tokens))
+    index = part.index(context.config, len(context.tokens), context.length)
     all_positions = (*index[:-2], slice(None), index[-1])
-    if how == "zero":
-        return lambda x: replace_part(x, index, 0.0)
-    if reference is None:
-        return lambda x: replace_part(x, index, mean_over_positions(x[all_positions]))
-    other = context.trace(reference).tensors([part.step])[part.step][None]
-    mean = mean_over_positions(other[all_positions])
-    return lambda x: replace_part(x, index, like(mean, x))
+    value: AnyArray | float | None = 0.0 if how == "zero" else None
+    if how == "mean" and reference is not None:
+        other = context.trace(reference).tensors([part.step])[part.step][None]
+        value = mean_over_positions(other[all_positions])
+
+    def hook(x: AnyArray, start: int = 0) -> AnyArray:
+        nonlocal value
+        if how == "mean" and reference is None and start == 0:
+            value = mean_over_positions(x[all_positions])
+        here = part_from(index, start, x)
+        if here is None:
+            return x
+        return replace_part(x, here, value if isinstance(value, float) else like(value, x))
+
+    return hook
 
 
 def mean_over_positions(x: AnyArray) -> AnyArray:
@@ -211,7 +250,7 @@ class Patch(Edit):
         step = resolve_name(context.config, self.step)
         index = StepSlice(step, self.head, positions=self.positions).index(
             context.config, len(context.tokens)
-        )
+        )  # of the prompt only: the other text has no later tokens
         positions = self.positions if self.source_positions is None else self.source_positions
         if source.config.shapes() != context.config.shapes():
             raise SettingError(
@@ -225,7 +264,9 @@ class Patch(Edit):
         there = StepSlice(step, self.head, positions=positions).index(context.config, len(source))
         value = source.tensors([step])[step][None][there]
 
-        def hook(x: AnyArray) -> AnyArray:
+        def hook(x: AnyArray, start: int = 0) -> AnyArray:
+            if start:
+                return x
             shape = x[index].shape
             if shape != value.shape:
                 raise SettingError(
@@ -246,14 +287,18 @@ class Patch(Edit):
 class Steer(Edit):
     """Add a steering vector times a strength at a step such as `h.3.resid_post`, at all or some positions."""
 
+    kind = "steer"
+
     step: str
-    vector: Any  # (C,) or (M,), as wide as the step
+    vector: Any = field(metadata={"json_type": Vector})  # (C,) or (M,), as wide as the step
     strength: float = 1.0
     positions: tuple[int, ...] | None = None
 
     def bind(self, context: EditContext) -> dict[str, Hook]:
         step = resolve_name(context.config, self.step)
-        index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
+        index = StepSlice(step, positions=self.positions).index(
+            context.config, len(context.tokens), context.length
+        )
         vector = np.asarray(self.vector, dtype=np.float32)
         width = {"C": context.config.n_embd, "M": context.config.d_mlp}.get(
             dims_of(context.config, self.step)[-1]
@@ -264,7 +309,12 @@ class Steer(Edit):
                 f"Use {context.config.n_embd} values at a step such as h.0.resid_post."
             )
         added = check_finite("strength", self.strength) * vector
-        return {step: lambda x: replace_part(x, index, x[index] + like(added, x))}
+
+        def hook(x: AnyArray, start: int = 0) -> AnyArray:
+            here = part_from(index, start, x)
+            return x if here is None else replace_part(x, here, x[here] + like(added, x))
+
+        return {step: hook}
 
     def describe(self) -> str:
         return f"{self.step} + {self.strength:g} × vector"
@@ -289,13 +339,20 @@ class SteerToken(Edit):
         token = check_index("token id", context.token_id(self.token), context.config.vocab_size)
         strength = check_finite("strength", self.strength)
         step = f"h.{layer}.resid_post"
-        index = StepSlice(step, positions=self.positions).index(context.config, len(context.tokens))
+        index = StepSlice(step, positions=self.positions).index(
+            context.config, len(context.tokens), context.length
+        )
         row = at_least_float32(context.forward.head_row(token))
         direction = row / max(float(norm(row)), 1e-12)
 
-        def hook(x: AnyArray) -> AnyArray:
-            size = strength * norm(x).mean()
-            return replace_part(x, index, x[index] + like(size * direction, x))
+        size: AnyArray = 0.0
+
+        def hook(x: AnyArray, start: int = 0) -> AnyArray:
+            nonlocal size
+            if start == 0:
+                size = strength * norm(x).mean()
+            here = part_from(index, start, x)
+            return x if here is None else replace_part(x, here, x[here] + like(size * direction, x))
 
         return {step: hook}
 
@@ -304,21 +361,34 @@ class SteerToken(Edit):
 
 
 def check_finite(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SettingError(f"{what} is {value!r}; use a finite number.")
-    return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
+        raise SettingError(f"{what} is {value!r:.80}; use a finite number.")
+    try:
+        number = float(value)
+    except OverflowError:  # an integer too large to be shown
+        number = math.inf
+    if not math.isfinite(number):
+        raise SettingError(f"{what} is {number}; use a finite number.")
+    return number
 
 
-def compose(edits: Sequence[Edit], context: EditContext) -> tuple[Tap, set[str]]:
+class EditTap:
+    """A tap that applies hooks. `start` is the position of the first token that the pass reads."""
+
+    def __init__(self, hooks: Mapping[str, Sequence[Hook]]) -> None:
+        self.hooks = hooks
+        self.start = 0
+
+    def __call__(self, name: str, x: AnyArray) -> AnyArray:
+        for hook in self.hooks.get(name, ()):
+            x = hook(x, self.start)
+        return x
+
+
+def compose(edits: Sequence[Edit], context: EditContext) -> tuple[EditTap, set[str]]:
     """One tap that applies all edits, and the steps it changes."""
     hooks: dict[str, list[Hook]] = {}
     for edit in edits:
         for step, hook in edit.bind(context).items():
             hooks.setdefault(step, []).append(hook)
-
-    def tap(name: str, x: AnyArray) -> AnyArray:
-        for hook in hooks.get(name, ()):
-            x = hook(x)
-        return x
-
-    return tap, set(hooks)
+    return EditTap(hooks), set(hooks)

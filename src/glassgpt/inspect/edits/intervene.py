@@ -114,16 +114,21 @@ def intervene(gpt: TraceableModel, text: Prompt | Trace, edits: Any = (), positi
     """See `GPT.intervene`."""
     before = unmodified_trace(gpt, text)
     parsed = parse_edits(edits)
-    context = EditContext(
-        make_forward(gpt.model),
-        before.tokens,
-        lambda source: as_trace(gpt, source),
-        lambda token: encode_token(gpt, "token", token) if isinstance(token, str) else token,
-    )
-    tap, steps = compose(parsed, context)
+    tap, steps = compose(parsed, make_edit_context(gpt, before.tokens))
     after = Trace.from_tokens(gpt, before.tokens, tap)
     after.reuse_residuals(before, first_changed_layer(steps, gpt.config.n_layer))
     return Intervention(before, after, parsed, position)
+
+
+def make_edit_context(gpt: TraceableModel, tokens: Sequence[int], length: int | None = None) -> EditContext:
+    """What edits need to be bound to a text of this model, which may grow to `length` tokens."""
+    return EditContext(
+        make_forward(gpt.model),
+        tokens,
+        lambda source: as_trace(gpt, source),
+        lambda token: encode_token(gpt, "token", token) if isinstance(token, str) else token,
+        length,
+    )
 
 
 def kl_per_token(first: Trace, second: Trace) -> Array:
