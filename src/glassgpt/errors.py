@@ -68,10 +68,15 @@ def iconv_advice(path: object = None, encoding: str | None = None) -> str:
 
 def short_repr(value: object) -> str:
     """The repr of a value, shortened for a message: it may be a megabyte, or nested very deep."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     return _BRIEF.repr(value)
 
 
-_BRIEF = reprlib.Repr()
+class _ShortRepr(reprlib.Repr):
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() > 256:  # Python does not write those of more than 4,300 digits
+            return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+        return super().repr_int(value, level)
+
+
+_BRIEF = _ShortRepr()
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80

@@ -282,6 +282,11 @@ def test_invalid_dicts(values: Any, says: str) -> None:
         (Patch("h.0.attn.scores", some_ids(12), positions=(1,)), SettingError, "does not fit"),
         (Steer("ln_f", [1.0, 2.0]), SettingError, "shape (2,)"),
         (Steer("ln_f", np.zeros(32), float("inf")), SettingError, "strength is inf"),
+        (Patch(f"h.{'9' * 5000}.attn.z", B), StepIndexError, "is not a step of the model"),
+        (Patch("h.01.attn.z", B), StepIndexError, "'h.01.attn.z' is not a step"),  # it would change nothing
+        (AblateHead(10**5000, 0), StepIndexError, "layer a whole number of about 5,001 digits is out of"),
+        (Steer("ln_f", np.zeros(32), 10**400), SettingError, "strength is a whole number of about 401 dig"),
+        ({"kind": "ablate_mlp", "layer": [10**5000]}, SettingError, "layer is [a whole number of about"),
         (SteerToken(0, 101), StepIndexError, "token id 101"),
         ("head", SettingError, "is not an edit"),
         ([3], SettingError, "3 is not an edit"),

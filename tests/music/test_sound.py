@@ -16,7 +16,7 @@ from glassgpt.errors import SettingError, UserError
 from glassgpt.music import Performance
 from glassgpt.music.roll import AttentionArc, draw_roll
 from glassgpt.music.sound.render import find_soundfont, play, render
-from glassgpt.music.sound.synth import SAMPLE_RATE, frequency, synthesize, synthesize_note
+from glassgpt.music.sound.synth import SAMPLE_RATE, PianoString, frequency, synthesize, synthesize_note
 from glassgpt.progress import Advance
 from tests.music.test_codec import ARTICLE
 
@@ -106,6 +106,38 @@ def test_progress_is_a_step_for_each_note() -> None:
     with_progress = synthesize(SCALE_PERFORMANCE, progress=progress)
     assert steps == [1] * len(SCALE)
     np.testing.assert_array_equal(with_progress, synthesize(SCALE_PERFORMANCE))
+
+
+def test_notes_at_one_moment_are_one_stroke(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 100,000 notes at one tick took most of a minute."""
+    struck: list[int] = []
+    play_one = PianoString.play
+
+    def play_and_count(self: PianoString, velocity: int, seconds: float) -> np.ndarray:
+        struck.append(velocity)
+        return play_one(self, velocity, seconds)
+
+    monkeypatch.setattr(PianoString, "play", play_and_count)
+    many = 5_000
+    pitches, velocities = np.arange(many) % 4 + 60, np.arange(many) % 91 + 10
+    steps: list[int] = []
+
+    @contextmanager
+    def progress(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
+        yield steps.append
+
+    synthesize(Performance.from_notes([0.25] * many, [0.5] * many, pitches, velocities), progress=progress)
+    assert struck == [100] * 4
+    assert sum(steps) == many
+
+
+def test_a_string_that_is_struck_again_sounds_once() -> None:
+    """However long its first note is held."""
+    held = synthesize(Performance.from_notes([0, 1], [9, 2], [60, 60], [80, 90]))
+    again = held[SAMPLE_RATE + 4410 : SAMPLE_RATE + 8820].astype(np.float64)
+    alone = synthesize_note(60, 90, 8.0)[4410:8820]
+    left = synthesize_note(60, 80, 1.0)[SAMPLE_RATE + 4410 :][:4410]
+    assert abs(again - alone).max() <= abs(left).max() + 1e-3 < 0.02
 
 
 def test_what_cannot_be_rendered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

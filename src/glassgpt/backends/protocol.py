@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, short_repr
 
 # A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
 Array = Any
@@ -152,7 +152,9 @@ class Backend(Protocol):
 def check_rows(rows: int) -> None:
     """Whether a cache can have this many rows."""
     if not (_is_whole(rows) and 1 <= rows <= MAX_ROWS):
-        raise SettingError(f"a cache cannot have {rows!r} rows. Give a whole number from 1 to {MAX_ROWS:,}.")
+        raise SettingError(
+            f"a cache cannot have {short_repr(rows)} rows. Give a whole number from 1 to {MAX_ROWS:,}."
+        )
 
 
 def check_lengths(rows: Sequence[int], tokens: Sequence[Any], starts: Sequence[int] | None = None) -> None:
@@ -172,11 +174,13 @@ def check_places(backend: Backend, rows: Sequence[int], starts: Sequence[int], c
     would take -1 for the last row, and a slice would end where the cache does."""
     for row, start, count in zip(rows, starts, counts, strict=True):
         if not (_is_whole(row) and 0 <= row < backend.rows):
-            raise SettingError(f"{row!r} is not a row of the cache. Give whole numbers below {backend.rows}.")
+            raise SettingError(
+                f"{short_repr(row)} is not a row of the cache. Give whole numbers below {backend.rows}."
+            )
         if not (_is_whole(start) and _is_whole(count) and 0 <= start <= start + count <= backend.context):
             raise SettingError(
-                f"{count!r} tokens from {start!r} on are outside the {backend.context} positions of the "
-                "cache."
+                f"{short_repr(count)} tokens from {short_repr(start)} on are outside the {backend.context} "
+                "positions of the cache."
             )
 
 
@@ -209,8 +213,8 @@ def check_requests(groups: Sequence[Sequence[ScoreRequest]], excluded: Sequence[
             raise SettingError("a request's ids are not a one-dimensional array of whole numbers.")
         if not (_is_whole(first) and 1 <= first < len(ids) <= config.n_positions + 1):
             raise SettingError(
-                f"a request of {len(ids)} tokens is scored from {first!r} on. Score one or more, after one "
-                f"or more and at most {config.n_positions}."
+                f"a request of {len(ids)} tokens is scored from {short_repr(first)} on. Score one or more, "
+                f"after one or more and at most {config.n_positions}."
             )
         if not 0 <= ids.min() <= ids.max() < config.vocab_size:
             wrong = ids.min() if ids.min() < 0 else ids.max()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glassgpt.errors import short_repr
 from glassgpt.explorer.models import Model, Models, piece_text
 from glassgpt.generate.prompt import find_unknown_id
 from glassgpt.gpt import GPT
@@ -162,7 +163,9 @@ def check_ids(model: Model, ids: list[int], field: str) -> list[int]:
         return [eot]  # as at the start of a document in training
     unknown = find_unknown_id(ids, size)
     if unknown is not None:
-        raise ApiError(422, f"{field}: {unknown} is not a token id. Use 0 to {size - 1:,}.", field)
+        raise ApiError(
+            422, f"{field}: {short_repr(unknown)} is not a token id. Use 0 to {size - 1:,}.", field
+        )
     if len(ids) > limit:
         raise ApiError(
             422, f"{field}: {len(ids):,} tokens are over the limit of {limit:,}. Shorten the text.", field

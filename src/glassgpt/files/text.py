@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import importlib
 import json
 import lzma
 import zlib
@@ -18,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from glassgpt.errors import FileFormatError, UserError, iconv_advice
+from glassgpt.errors import FileFormatError, iconv_advice
 from glassgpt.files import file_size
+from glassgpt.files.optional import import_package
+from glassgpt.files.parquet import damaged_error, open_parquet, read_column
 from glassgpt.progress import Advance
 
 BLOCK = 1 << 20  # bytes read at a time
@@ -77,14 +78,6 @@ def split_suffix(path: Path) -> tuple[str, str]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     return suffixes[-1] if suffixes else "", compression
-
-
-def import_package(name: str, path: Path) -> Any:
-    """Import an optional package that only some files need."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"{path} needs {name}, which is not installed. Type: pip install {name}") from None
 
 
 # Documents.
@@ -194,44 +187,21 @@ def _read_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[int, bytes]]:
 
 def _read_parquet(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     path = chunk.source.path
-    pyarrow = import_package("pyarrow", path)
     with open_parquet(path) as table:
         metadata = table.metadata
-        groups = range(chunk.start, metadata.num_row_groups if chunk.stop is None else chunk.stop)
-        row = sum(metadata.row_group(i).num_rows for i in range(chunk.start))
-        rows = sum(metadata.row_group(i).num_rows for i in groups)
+        row = sum(metadata.row_group(i).num_rows for i in range(min(chunk.start, metadata.num_row_groups)))
         bytes_per_row = chunk.source.size / max(1, metadata.num_rows)
-        try:
-            for batch in table.iter_batches(batch_size=256, row_groups=list(groups), columns=["text"]):
-                for text in batch.column(0).to_pylist():
-                    if not isinstance(text, str):
-                        raise FileFormatError(f"{path}, row {row + 1} has no text. Remove such rows.")
-                    row += 1
-                    yield text, True
-                on_read(int(bytes_per_row * batch.num_rows))
-        except pyarrow.ArrowException as error:
-            raise damaged_error(path, error) from None
-    if rows == 0:
+    is_empty = True
+    texts = read_column(
+        path, "text", chunk.start, chunk.stop, lambda rows: on_read(int(bytes_per_row * rows))
+    )
+    for text in texts:
+        row, is_empty = row + 1, False
+        if not isinstance(text, str):
+            raise FileFormatError(f"{path}, row {row} has no text. Remove such rows.")
+        yield text, True
+    if is_empty:
         raise FileFormatError(f"{path} has no rows. Leave it out.")
-
-
-def open_parquet(path: Path) -> Any:
-    pyarrow = import_package("pyarrow", path)
-    parquet = import_package("pyarrow.parquet", path)
-    try:
-        table = parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise damaged_error(path, error) from None
-    names = table.schema_arrow.names
-    if "text" not in names:
-        raise FileFormatError(f'{path} has no column "text"; its columns are {", ".join(names)}.')
-    return table
-
-
-def row_group_sizes(path: Path) -> list[int]:
-    with open_parquet(path) as table:
-        groups = table.metadata.num_row_groups
-        return [table.metadata.row_group(i).total_byte_size for i in range(groups)]
 
 
 def parse_json_lines(text: str) -> Iterator[tuple[int, str, Any]]:
@@ -434,10 +404,6 @@ def changed_error(source: SourceFile) -> FileFormatError:
         f"{source.path} changed while it was being read: it had {source.size:,} bytes. "
         "Run the command again once the file is no longer being written."
     )
-
-
-def damaged_error(path: Path, error: BaseException) -> FileFormatError:
-    return FileFormatError(f"{path} is damaged or not what its name says ({error}). Get the file again.")
 
 
 def _not_utf8(chunk: Chunk, line: int, error: UnicodeDecodeError) -> FileFormatError:

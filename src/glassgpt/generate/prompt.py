@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassgpt.backends.protocol import Backend
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, short_repr
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.ranges import check_whole
 
@@ -42,7 +42,7 @@ def token_ids(values: Any) -> list[int]:
     ids = as_list(values)
     wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, int | np.integer)]
     if wrong:
-        raise SettingError(f"{wrong[0]!r} is not a token id. Give a text, or whole numbers.")
+        raise SettingError(f"{short_repr(wrong[0])} is not a token id. Give a text, or whole numbers.")
     return [int(i) for i in ids]
 
 
@@ -95,7 +95,9 @@ def check_prompt(prompt: Sequence[int], backend: Backend, tokenizer: Tokenizer |
     ids = [int(token) for token in prompt]
     unknown = find_unknown_id(ids, vocab_size)
     if unknown is not None:
-        raise SettingError(f"token id {unknown} is not in this model's vocabulary, 0 to {vocab_size - 1}.")
+        raise SettingError(
+            f"token id {short_repr(unknown)} is not in this model's vocabulary, 0 to {vocab_size - 1}."
+        )
     if ids:
         return ids
     start = end_of_text(backend, tokenizer)

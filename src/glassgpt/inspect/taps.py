@@ -9,8 +9,10 @@ A variant may have others (config/variants/).
 
 from __future__ import annotations
 
+import re
+
 from glassgpt.config import ATTENTIONS, Config
-from glassgpt.errors import StepIndexError
+from glassgpt.errors import StepIndexError, short_repr
 
 # Within a block, in the order of computation: the dimensions of each step for one text.
 BLOCK_STEPS = {
@@ -39,12 +41,14 @@ EMBEDDING_STEPS = {"wte": "TC", "wpe": "TC", "embedding": "TC"}
 FINAL_STEPS = {"ln_f": "TC", "logits": "TV"}
 
 
+# As the forward pass writes it: h.03 is the name of no step. Python does not convert much longer numbers.
+BLOCK_NAME = re.compile(r"h\.(0|[1-9][0-9]{0,8})\.(.+)", re.DOTALL)
+
+
 def split_name(name: str) -> tuple[int | None, str]:
     """`h.3.attn.q` is step attn.q of block 3; `ln_f` is in no block."""
-    parts = name.split(".", 2)
-    if len(parts) == 3 and parts[0] == "h" and parts[1].isascii() and parts[1].isdigit():
-        return int(parts[1]), parts[2]
-    return None, name
+    match = BLOCK_NAME.fullmatch(name)
+    return (None, name) if match is None else (int(match[1]), match[2])
 
 
 def resolve_name(config: Config, name: str) -> str:
@@ -73,8 +77,8 @@ def dims_of(config: Config, name: str) -> str:
     dims = steps.get(step) if layer is not None else (EMBEDDING_STEPS | FINAL_STEPS).get(step)
     if dims is None:
         raise StepIndexError(
-            f"{name!r} is not a step of the model. Steps are {', '.join(EMBEDDING_STEPS | FINAL_STEPS)} and, "
-            f"with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(steps)}."
+            f"{name!r:.80} is not a step of the model. Steps are {', '.join(EMBEDDING_STEPS | FINAL_STEPS)} "
+            f"and, with h.0 to h.{config.n_layer - 1} in front (h.0.attn.weights), {', '.join(steps)}."
         )
     return dims
 
@@ -106,7 +110,7 @@ def check_index(what: str, index: object, size: int) -> int:
             raise TypeError
         found = index.__index__()  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
-        raise StepIndexError(f"{what} {index!r} is not an integer. Use 0 to {size - 1}.") from None
+        raise StepIndexError(f"{what} {short_repr(index)} is not an integer. Use 0 to {size - 1}.") from None
     if not -size <= found < size:
-        raise StepIndexError(f"{what} {found} is out of range. Use 0 to {size - 1}.")
+        raise StepIndexError(f"{what} {short_repr(found)} is out of range. Use 0 to {size - 1}.")
     return int(found) % size

@@ -26,6 +26,7 @@ import numpy as np
 
 from glassgpt.errors import SettingError, UserError
 from glassgpt.files import atomic_write
+from glassgpt.files.parquet import open_parquet, read_column
 from glassgpt.ranges import check_whole
 
 if TYPE_CHECKING:
@@ -81,14 +82,13 @@ def read_part(part: Part, column: str) -> list[str]:
 
 def _read_texts(part: Part, column: str) -> Iterator[Any]:
     if part.source.endswith(".parquet"):
-        import pyarrow.parquet as pq
-
-        file, first = pq.ParquetFile(part.source), 0
-        for group in range(file.num_row_groups):  # only those with rows of this part are read
-            start, first = first, first + file.metadata.row_group(group).num_rows
+        with open_parquet(Path(part.source), column) as table:
+            metadata, first = table.metadata, 0
+        for group in range(metadata.num_row_groups):  # only those with rows of this part are read
+            start, first = first, first + metadata.row_group(group).num_rows
             if first > part.first and start < part.first + part.rows:
-                texts = file.read_row_group(group, [column])[column]
-                yield from texts.slice(max(0, part.first - start)).to_pylist()
+                values = read_column(Path(part.source), column, group, group + 1)
+                yield from islice(values, max(0, part.first - start), None)
         return
     with open(part.source, "rb") as lines:
         lines.seek(part.offset)

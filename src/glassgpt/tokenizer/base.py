@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, short_repr
 
 PathLike = str | Path
 
@@ -145,7 +145,8 @@ class Tokenizer(ABC):
 
     def _unknown_id(self, token_id: object) -> SettingError:
         return SettingError(
-            f"{token_id!r} is not a token id of this vocabulary; ids go from 0 to {self.vocab_size - 1}"
+            f"{short_repr(token_id)} is not a token id of this vocabulary; "
+            f"ids go from 0 to {self.vocab_size - 1}"
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, short_repr
 from glassgpt.ranges import SEEDS, check_number, check_whole
 
 # Far beyond any logit, and far from where float32 overflows: 1e300 would make them infinite.
@@ -99,14 +99,18 @@ class SamplingParams:
             self._set(name, (value,) if isinstance(value, str) else _tuple(name, value, str))
         self._set("stop_tokens", _tuple("stop_tokens", self.stop_tokens, int))
         if not isinstance(self.logit_bias, Mapping):
-            raise SettingError(f"logit_bias is {self.logit_bias!r}; write a dict of token id to number.")
+            raise SettingError(
+                f"logit_bias is {short_repr(self.logit_bias)}; write a dict of token id to number."
+            )
         self._check_lengths()
         self._check_sampling()
         self._check_penalties()
         self._check_tokens()
         self._check_constraints()
         if self.speculate not in SPECULATE:
-            raise SettingError(f"speculate is {self.speculate!r}; write one of {', '.join(SPECULATE)}.")
+            raise SettingError(
+                f"speculate is {short_repr(self.speculate)}; write one of {', '.join(SPECULATE)}."
+            )
         if self.best_of is not None:
             self._check_best_of(self.best_of)
         if self.beams is not None:
@@ -154,8 +158,8 @@ class SamplingParams:
             number = isinstance(bias, int | float) and not isinstance(bias, bool)
             if not number or not (abs(bias) <= MAX_LOGIT_BIAS or bias == -math.inf):
                 raise SettingError(
-                    f"logit_bias of token {token} is {bias!r}; write a number of at most {MAX_LOGIT_BIAS:,} "
-                    "up or down, or -inf to ban it."
+                    f"logit_bias of token {token} is {short_repr(bias)}; write a number of at most "
+                    f"{MAX_LOGIT_BIAS:,} up or down, or -inf to ban it."
                 )
         for token in self.stop_tokens:
             check_whole("a token id in stop_tokens", token, 0)
@@ -182,7 +186,7 @@ class SamplingParams:
         for name in ("regex", "grammar"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise SettingError(f"{name} is {value!r}; write it as text.")
+                raise SettingError(f"{name} is {short_repr(value)}; write it as text.")
         if constraints and self.beams is not None:
             raise SettingError(
                 f"a beam search cannot follow a {CONSTRAINTS[constraints[0]]}. Leave out beams."
@@ -298,7 +302,7 @@ def _parsed_schema(value: object) -> object:
     except (ValueError, TypeError, RecursionError) as error:
         raise SettingError(f"schema is not JSON: {error}. Write an object such as {example}.") from None
     if not isinstance(value, dict | bool):
-        raise SettingError(f"schema is {value!r}; write an object such as {example}.")
+        raise SettingError(f"schema is {short_repr(value)}; write an object such as {example}.")
     return value
 
 
@@ -307,5 +311,5 @@ def _tuple(name: str, value: object, kind: type) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple | set | frozenset) or not all(
         isinstance(item, kind) for item in value
     ):
-        raise SettingError(f"{name} is {value!r}; write a list of {items}.")
+        raise SettingError(f"{name} is {short_repr(value)}; write a list of {items}.")
     return tuple(value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from glassgpt.backends.choose import is_torch_installed
-from glassgpt.errors import NEEDS_TORCH, SettingError, UserError
+from glassgpt.errors import NEEDS_TORCH, SettingError, UserError, short_repr
 from glassgpt.inspect.arrays import AnyArray, to_float64
 from glassgpt.inspect.edits.intervene import encode_token, unmodified_trace
 from glassgpt.inspect.figures.display import Displayable
@@ -120,15 +120,16 @@ def attribute(
     position: int = -1,
 ) -> TokenAttribution | DirectLogitAttribution:
     """See `GPT.attribute`."""
-    if method not in METHODS:
-        raise SettingError(f"method {method!r} is not one of {', '.join(METHODS)}.")
+    if not isinstance(method, str) or method not in METHODS:
+        raise SettingError(f"method {short_repr(method)} is not one of {', '.join(METHODS)}.")
     trace = unmodified_trace(gpt, text)
     position = check_index("position", position, len(trace))
     if not isinstance(target, tuple):
         return METHODS[method](gpt, trace, resolve_target(gpt, trace, target, position), position)
     if method == "attention_rollout" or len(target) != 2:
         raise SettingError(
-            f"target {target!r}: a difference is of two tokens, and attention_rollout depends on none."
+            f"target {short_repr(target)}: a difference is of two tokens, and attention_rollout depends on "
+            "none."
         )
     token, foil = (resolve_target(gpt, trace, each, position) for each in target)
     return subtract(*(METHODS[method](gpt, trace, each, position) for each in (token, foil)))
@@ -174,7 +175,7 @@ def resolve_target(gpt: TraceableModel, trace: Trace, target: str | int | None, 
         or not 0 <= target < gpt.config.vocab_size
     ):
         raise SettingError(
-            f"target {target!r} is not a token id of this model (0 to {gpt.config.vocab_size - 1})."
+            f"target {short_repr(target)} is not a token id of this model (0 to {gpt.config.vocab_size - 1})."
         )
     return int(target)
 

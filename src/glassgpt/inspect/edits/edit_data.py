@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from glassgpt.errors import SettingError
+from glassgpt.errors import SettingError, short_repr
 from glassgpt.inspect.edits.edits import (
     AblateAttention,
     AblateBlock,
@@ -68,13 +68,13 @@ def edit_from_dict(values: Mapping[str, Any], sources: Mapping[str, Trace] | Non
     """
     kind = values.get("kind") if isinstance(values, Mapping) else values
     if not isinstance(kind, str) or kind not in EDIT_KINDS:
-        raise SettingError(f"unknown kind of edit {kind!r:.80}. Use one of {', '.join(EDIT_KINDS)}.")
+        raise SettingError(f"unknown kind of edit {short_repr(kind)}. Use one of {', '.join(EDIT_KINDS)}.")
     edit = EDIT_KINDS[kind]
     known = edit_fields(edit)
     unknown = sorted(set(values) - set(known) - {"kind"})
     if unknown:
         raise SettingError(
-            f"an edit of kind {kind!r} has no {unknown[0]!r}. Its fields are {', '.join(known)}."
+            f"an edit of kind {kind!r} has no {short_repr(unknown[0])}. Its fields are {', '.join(known)}."
         )
     missing = [name for name, each in known.items() if each.required and name not in values]
     if missing:
@@ -82,7 +82,7 @@ def edit_from_dict(values: Mapping[str, Any], sources: Mapping[str, Trace] | Non
     fields = {name: _parse(name, known[name], value) for name, value in values.items() if name != "kind"}
     if edit is Patch and isinstance(fields["source"], str) and sources is not None:
         if fields["source"] not in sources:
-            raise SettingError(f"source {fields['source']!r:.80} of the patch does not exist.")
+            raise SettingError(f"source {short_repr(fields['source'])} of the patch does not exist.")
         fields["source"] = sources[fields["source"]]
     return edit(**fields)
 
@@ -91,19 +91,21 @@ def _parse(name: str, field: EditField, value: Any) -> Any:
     if value is None and field.optional:
         return None
     if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-        raise SettingError(f"{name} is {value!r:.80}; use an integer.")
+        raise SettingError(f"{name} is {short_repr(value)}; use an integer.")
     if field.type == Positions:
         if not isinstance(value, list | tuple) or any(
             isinstance(i, bool) or not isinstance(i, int) for i in value
         ):
-            raise SettingError(f"{name} is {value!r:.80}; use a list of integers.")
+            raise SettingError(f"{name} is {short_repr(value)}; use a list of integers.")
         return tuple(value)
     if field.type == Vector:
         if not isinstance(value, list | tuple | np.ndarray) or len(value) > MAX_VECTOR:
-            raise SettingError(f"{name} is {value!r:.80}; use a list of numbers, one for each column.")
+            raise SettingError(f"{name} is {short_repr(value)}; use a list of numbers, one for each column.")
         return tuple(check_finite(f"a number of {name}", number) for number in value)
     if field.type is str and not isinstance(value, str):
-        raise SettingError(f"{name} is {value!r:.80}; use a string, such as 'h.0.attn.z'.")
+        raise SettingError(f"{name} is {short_repr(value)}; use a string, such as 'h.0.attn.z'.")
     if get_origin(field.type) is Literal and value not in get_args(field.type):
-        raise SettingError(f"{name} is {value!r:.80}; use {' or '.join(map(repr, get_args(field.type)))}.")
+        raise SettingError(
+            f"{name} is {short_repr(value)}; use {' or '.join(map(repr, get_args(field.type)))}."
+        )
     return check_finite(name, value) if field.type is float else value

@@ -12,7 +12,7 @@ replaces values of the prompt alone.
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, StepIndexError
+from glassgpt.errors import SettingError, StepIndexError, short_repr
 from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
 from glassgpt.inspect.forward import Forward
 from glassgpt.inspect.taps import check_index, dims_of, resolve_name
@@ -126,7 +126,7 @@ def replace_part(x: AnyArray, index: tuple[Any, ...], value: AnyArray | float) -
 def make_ablation(part: StepSlice, how: How, reference: Any, context: EditContext) -> Hook:
     """Zero ablation, or mean ablation over all positions of this text (or of `reference`)."""
     if how not in ("zero", "mean"):
-        raise SettingError(f"how is {how!r}; use 'zero' or 'mean'.")
+        raise SettingError(f"how is {short_repr(how)}; use 'zero' or 'mean'.")
     index = part.index(context.config, len(context.tokens), context.length)
     all_positions = (*index[:-2], slice(None), index[-1])
     value: AnyArray | float | None = 0.0 if how == "zero" else None
@@ -361,15 +361,11 @@ class SteerToken(Edit):
 
 
 def check_finite(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
-        raise SettingError(f"{what} is {value!r:.80}; use a finite number.")
-    try:
-        number = float(value)
-    except OverflowError:  # an integer too large to be shown
-        number = math.inf
-    if not math.isfinite(number):
-        raise SettingError(f"{what} is {number}; use a finite number.")
-    return number
+    if isinstance(value, int | np.floating | float) and not isinstance(value, bool):
+        largest = sys.float_info.max
+        if -largest <= value <= largest:  # float() of an integer beyond it is an error
+            return float(value)
+    raise SettingError(f"{what} is {short_repr(value)}; use a finite number.")
 
 
 class EditTap:

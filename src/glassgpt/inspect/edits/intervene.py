@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import SettingError, UserError, short_repr
 from glassgpt.inspect.arrays import kl_divergence, largest, to_numpy
 from glassgpt.inspect.edits.edit_data import edit_from_dict
 from glassgpt.inspect.edits.edits import Edit, EditContext, compose
@@ -158,12 +158,12 @@ def parse_edits(edits: Any) -> list[Edit]:
     several = [edits] if isinstance(edits, Edit | Mapping) else edits
     if not isinstance(several, Iterable) or isinstance(several, str):
         raise SettingError(
-            f"{edits!r:.80} is not an edit. Use AblateHead(2, 5), for instance, or a list of edits."
+            f"{short_repr(edits)} is not an edit. Use AblateHead(2, 5), for instance, or a list of edits."
         )
     parsed = [edit_from_dict(edit) if isinstance(edit, Mapping) else edit for edit in several]
     for edit in parsed:
         if not isinstance(edit, Edit):
-            raise SettingError(f"{edit!r:.80} is not an edit. Use AblateHead(2, 5), for instance.")
+            raise SettingError(f"{short_repr(edit)} is not an edit. Use AblateHead(2, 5), for instance.")
     return parsed
 
 
@@ -176,7 +176,8 @@ def encode_token(gpt: TraceableModel, what: str, text: str) -> int:
     ids = gpt.encode(text)
     if len(ids) != 1:
         raise SettingError(
-            f"{what} {text!r} is {len(ids)} tokens. Pass one token (most start with a space) or its id."
+            f"{what} {short_repr(text)} is {len(ids)} tokens. Pass one token (most start with a "
+            "space) or its id."
         )
     return ids[0]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassgpt.config import Config
-from glassgpt.errors import SettingError, UserError
+from glassgpt.errors import SettingError, UserError, short_repr
 from glassgpt.inspect.arrays import (
     AnyArray,
     concat,
@@ -209,7 +209,7 @@ class Trace(Displayable):
     def lens_top_k(self, k: int, first: int = 0, last: int | None = None) -> TopK:
         """The `ids` and `p` of `lens(k)`, without the texts; of the positions `first` to `last`, if given."""
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= self.vocabulary.size:
-            raise SettingError(f"k is {k!r}; use an integer from 1 to {self.vocabulary.size}.")
+            raise SettingError(f"k is {short_repr(k)}; use an integer from 1 to {self.vocabulary.size}.")
         first = check_index("position", first, len(self))
         stop = 1 + check_index("position", len(self) - 1 if last is None else last, len(self))
         is_part = stop - first < len(self)
@@ -274,9 +274,10 @@ class Trace(Displayable):
         if self._activations is None or self._activations.tap is not None:
             why = "was loaded without its model" if self._activations is None else "has edits"
             raise UserError(f"cannot append: this trace {why}. Trace the longer text instead.")
-        if isinstance(token, bool) or not 0 <= token < self.config.vocab_size:
+        is_whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
+        if not is_whole or not 0 <= token < self.config.vocab_size:
             raise SettingError(
-                f"{token!r} is not a token id of this model (0 to {self.config.vocab_size - 1})."
+                f"{short_repr(token)} is not a token id of this model (0 to {self.config.vocab_size - 1})."
             )
         token = int(token)
         if len(self) >= self.config.n_positions:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from glassgpt.errors import FileFormatError, SettingError
 from glassgpt.files import expand_user
-from glassgpt.files.text import Chunk, SourceFile, detect_kind, row_group_sizes
+from glassgpt.files.parquet import row_group_sizes
+from glassgpt.files.text import Chunk, SourceFile, detect_kind
 from glassgpt.train.data.shards import INDEX
 from glassgpt.train.data.token_file import open_token_file
 
