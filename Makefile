@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-scripts test-clients test-ray style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native test-native test-scripts test-clients test-ray wheels release-check style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -111,6 +111,19 @@ test-ray:
 	.venv-ray/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	.venv-ray/bin/python -m pytest -rs tests/serve/test_ray.py
 
+# dist/: the source distribution, the wheel of the models, and a wheel for each platform, compiled by zig.
+wheels: .venv-release/installed
+	.venv-release/bin/python release/wheels.py -o dist
+
+# The same, built twice and compared, with every check of a release: some 20 minutes of two cores.
+release-check: .venv-release/installed
+	.venv-release/bin/python release/check.py -o dist
+
+.venv-release/installed: requirements/release.lock
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/release.lock
+	@touch $@
+
 # Every dependency and its licence.
 licences: .venv/installed-dev
 	@$(BIN)/python docs/licences.py
@@ -139,9 +152,10 @@ lock:
 	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
 	  pyproject.toml requirements/build.in requirements/ray.in --extra serve --extra ray -o requirements/ray.lock
 	$(LOCK) --python-version 3.11.9 tests/serve/clients/requirements.txt -o requirements/clients.lock
+	$(LOCK) --python-version 3.11.9 requirements/release.in -o requirements/release.lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-clients .venv-ray node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .venv-clients .venv-ray .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: pyproject.toml constraints.txt requirements/light.lock
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"

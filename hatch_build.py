@@ -1,9 +1,10 @@
-"""Build hooks: the native engine, compiled into the package where there is a compiler, and the README with
-links that work on a package index."""
+"""Build hooks: the native engine, compiled into the package where there is a compiler; the models, in the
+package or in a distribution of their own; and the README with links that work on a package index."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import re
 import sys
@@ -18,10 +19,17 @@ BRANCH = "main"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # relative: no scheme, not inside the page
 
 
-class NativeBuildHook(BuildHookInterface[Any]):
-    """Called by pip for a wheel, and for an editable install (where the library stays in the source tree)."""
+class GlassGPTBuildHook(BuildHookInterface[Any]):
+    """Called for the source distribution, which leaves the models out; and by pip for a wheel, and for an
+    editable install (where the library stays in the source tree)."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "sdist" or not has_models(Path(self.root)):
+            build_data["dependencies"].append(f"glassgpt-models=={self.metadata.version}")
+        if self.target_name == "wheel":
+            self.add_engine(build_data)
+
+    def add_engine(self, build_data: dict[str, Any]) -> None:
         build = load_build_module(Path(self.root))
         try:
             library = build.build()
@@ -33,6 +41,11 @@ class NativeBuildHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
         build_data["artifacts"].append(library.relative_to(self.root).as_posix())
+
+
+def has_models(root: Path) -> bool:
+    """Whether the shipped models are in the source tree: in a checkout, but not in a source distribution."""
+    return any((root / "src" / "glassgpt" / "data").glob("*/config.json"))
 
 
 def load_build_module(root: Path) -> Any:
@@ -48,7 +61,10 @@ def load_build_module(root: Path) -> Any:
 
 
 def platform_tag() -> str:
-    """The tag of wheels for this machine. It is plain C++ without Python's headers: any Python 3 will do."""
+    """The tag of wheels for this machine, or for that of $GLASSGPT_PLATFORM_TAG (release/wheels.py compiles
+    for others). It is plain C++ without Python's headers: any Python 3 will do."""
+    if tag := os.environ.get("GLASSGPT_PLATFORM_TAG"):
+        return tag
     if sys.platform == "darwin":
         release = sysconfig.get_platform().split("-")[1].replace(".", "_")
         return f"macosx_{release}_{platform.machine()}"

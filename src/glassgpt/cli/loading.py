@@ -56,6 +56,7 @@ def default_model(name: str, recipe: str) -> str:
 
     if name not in shipped_names():
         raise UserError(
-            f"the model {name} is not part of this installation. Make it ({recipe}), or give --model."
+            f"the model {name} is not part of this installation. Type: pip install glassgpt-models, "
+            f"or make it ({recipe}), or give --model."
         )
     return name

@@ -7,6 +7,7 @@ imported when needed.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,20 @@ from glassgpt.weights.tokenizers import find_tokenizer
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+
+def shipped_folder() -> Path:
+    """Of the shipped models: in a checkout `data/`; installed from a package index the package
+    `glassgpt_models`, a distribution of its own. Without either, a folder that has none."""
+    here = Path(__file__).resolve().parent.parent / "data"
+    if not any(here.glob("*/config.json")):
+        models = importlib.util.find_spec("glassgpt_models")
+        if models is not None and models.origin is not None:
+            return Path(models.origin).parent
+    return here
+
+
+DATA = shipped_folder()
+MODELS = ("default", "en-fr", "music", "summarize", "tiny")  # that a complete installation has
 
 FORMATS = {
     "hf": "huggingface",
@@ -253,6 +267,8 @@ def _looks_like_a_path(name: str) -> bool:
 def _unknown(name: str, known: list[str]) -> str:
     import difflib
 
+    if name in MODELS:
+        return f"the model {name} is not installed. Type: pip install glassgpt-models"
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(known)}."
     return f"no model, file or folder is called {name!r}.{hint} Or give owner/name or a path."

@@ -73,22 +73,53 @@ def find_compiler() -> list[str]:
     return [path]
 
 
-def build(target: Path = LIBRARY, sanitize: bool = False, compiler: list[str] | None = None) -> Path:
-    """Compile and link the library, under another name until it is whole."""
+def build(target: Path | None = None, sanitize: bool = False, compiler: list[str] | None = None) -> Path:
+    """Compile and link the library, under another name until it is whole. It is for the machine that the
+    compiler compiles for, which need not be this one: CXX="zig c++ -target aarch64-macos" makes a library for
+    a Mac."""
+    import shutil
     import tempfile
 
     compiler = find_compiler() if compiler is None else compiler
+    machine = machine_of(compiler)
+    target = HERE / f"_engine{suffix_of(machine)}" if target is None else target
     flags = [*FLAGS, f'-DGLASSGPT_SOURCE="{source_hash()}"', *(SANITIZE if sanitize else [])]
-    if sys.platform != "win32":
+    if suffix_of(machine) != ".dll":
         flags += ["-fPIC", "-pthread"]
     with tempfile.TemporaryDirectory() as scratch:
         objects = compile_sources(compiler, flags, SOURCES.glob("*.cpp"), Path(scratch), sanitize)
-        part = target.with_name(f"{target.name}.part{os.getpid()}")
-        run([*compiler, "-shared", *flags, *(UNDEFINED if sanitize else []), *objects, "-o", str(part)])
-        if not part.is_file():
+        # Some linkers write the name they were given, and those of the object files, into the library: no
+        # name that is another in the next build, so that the same sources make the same bytes.
+        linked = Path(scratch) / target.name
+        link = [
+            *compiler,
+            "-shared",
+            *flags,
+            *(UNDEFINED if sanitize else []),
+            *map(os.path.basename, objects),
+        ]
+        run([*link, *([] if sanitize else strip_flags(machine)), "-o", linked.name], folder=Path(scratch))
+        if not linked.is_file():
             raise BuildError(f"{compiler[0]!r} wrote no library. Name a C++ compiler in CXX, for example g++")
+        part = target.with_name(f"{target.name}.part{os.getpid()}")
+        shutil.copyfile(linked, part)
+        part.chmod(0o755)
         os.replace(part, target)
     return target
+
+
+def suffix_of(machine: str) -> str:
+    """The suffix of a library there, by what the compiler says it compiles for."""
+    if any(name in machine for name in ("darwin", "macos")):
+        return ".dylib"
+    if any(name in machine for name in ("windows", "mingw", "cygwin")):
+        return ".dll"
+    return ".so" if "linux" in machine else SUFFIX
+
+
+def strip_flags(machine: str) -> list[str]:
+    """No table of symbols that nothing reads: of a library for Linux, a third of its bytes."""
+    return ["-s"] if suffix_of(machine) != ".dylib" else []
 
 
 def compile_sources(
@@ -134,11 +165,11 @@ def succeeds(command: list[str]) -> bool:
         return False
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str], folder: Path | None = None) -> None:
     import subprocess
 
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     except OSError as error:
         raise BuildError(f"the compiler {command[0]!r} cannot be run: {error.strerror}") from None
     if done.returncode:

@@ -1,0 +1,162 @@
+"""Check that a release repeats itself and is what it should be: `python release/check.py` (`make
+release-check`).
+
+Everything is built twice, by compilers that share no cache, and compared byte for byte. Then: twine reads the
+metadata, auditwheel the libraries that the Linux wheels need, every wheel holds one engine for its platform
+and no model, the bill of materials (CycloneDX) is written and validated, and the wheels run in an environment
+of their own. `dist/` has the result, with SHA256SUMS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from wheels import PLATFORMS, ROOT, build_all
+
+LIMIT = 3_000_000  # bytes of a wheel without models
+BIN = Path(sys.executable).parent
+PROMPT = "The old house stood at the end of the lane, and"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--only", nargs="+", choices=PLATFORMS, default=list(PLATFORMS), metavar="PLATFORM")
+    args = parser.parse_args()
+    work = ROOT / "build" / "release"
+    shutil.rmtree(work, ignore_errors=True)
+    first = build_all(work / "first", args.only, cache=work / "zig-first")
+    second = build_all(work / "second", args.only, cache=work / "zig-second")
+    hashes = compare(first, second)
+    wheels = [path for path in first if path.suffix == ".whl"]
+    for wheel in wheels:
+        check_contents(wheel)
+    run(BIN / "twine", "check", "--strict", *first)
+    for wheel in wheels:
+        if "linux" in wheel.name:
+            check_linux(wheel)
+    bill = write_bill(work / f"{first[0].name.removesuffix('.tar.gz')}.cdx.json")
+    check_runs(wheels)
+    publish([*first, bill], args.out)
+    for path, digest in hashes.items():
+        print(f"{path.stat().st_size / 1e6:8.2f} MB  {digest[:16]}  {path.name}")
+    print(f"\n{len(hashes)} files, equal in two builds; {args.out} has them, SHA256SUMS and {bill.name}")
+
+
+def compare(first: list[Path], second: list[Path]) -> dict[Path, str]:
+    """The hash of every file, the same in both builds."""
+    hashes = {path: sha256(path) for path in first}
+    differing = [
+        path.name for path, other in zip(first, second, strict=True)
+        if path.name != other.name or hashes[path] != sha256(other)
+    ]  # fmt: skip
+    if differing:
+        raise SystemExit(f"not the same bytes when built twice: {', '.join(differing)}")
+    return hashes
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_contents(wheel: Path) -> None:
+    """One engine, for the platform of the tag; and models only where they belong."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        models = [name for name in names if name.endswith(".safetensors")]
+        if wheel.name.startswith("glassgpt_models-"):
+            if len(models) != 5:
+                raise SystemExit(f"{wheel.name} has {len(models)} files of weights, not 5")
+            return
+        engines = [name for name in names if "/_engine." in name]
+        (platform,) = (one for one in PLATFORMS.values() if wheel.stem.endswith(one.tag))
+        if [Path(name).name for name in engines] != [platform.library] or models:
+            raise SystemExit(f"{wheel.name} holds {engines or 'no engine'} and {len(models)} models")
+        header = archive.read(engines[0])[:4]
+        metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    magic = {".so": b"\x7fELF", ".dylib": b"\xcf\xfa\xed\xfe", ".dll": b"MZ"}[Path(platform.library).suffix]
+    if not header.startswith(magic):
+        raise SystemExit(f"{wheel.name}: {platform.library} is of another system")
+    if "Requires-Dist: glassgpt-models==" not in metadata:
+        raise SystemExit(f"{wheel.name} does not depend on glassgpt-models")
+    if wheel.stat().st_size > LIMIT:
+        raise SystemExit(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {LIMIT:,}")
+
+
+def check_linux(wheel: Path) -> None:
+    """auditwheel finds the platform that the wheel's tag promises."""
+    shown = run(BIN / "auditwheel", "show", wheel)
+    tag = next(one.tag for one in PLATFORMS.values() if wheel.stem.endswith(one.tag)).split(".")[0]
+    if f'"{tag}"' not in " ".join(shown.split()):
+        raise SystemExit(f"auditwheel does not find {tag} in {wheel.name}:\n{shown}")
+
+
+def write_bill(path: Path) -> Path:
+    """The bill of materials: what an installation with a server has, by the lock, with the hash of every
+    file."""
+    run(
+        BIN / "cyclonedx-py", "requirements", ROOT / "requirements" / "light.lock",
+        "--pyproject", ROOT / "pyproject.toml",
+        "--output-reproducible", "--output-format", "JSON", "--spec-version", "1.6", "-o", path,
+    )  # fmt: skip
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text("utf-8"))
+    if wrong is not None:
+        raise SystemExit(f"the bill of materials is not valid CycloneDX 1.6: {wrong}")
+    return path
+
+
+def check_runs(wheels: list[Path]) -> None:
+    """Installed from the wheels into an environment of its own, the default model writes with the compiled
+    engine."""
+    fitting = "manylinux_2_17_x86_64"
+    if (
+        sys.platform != "linux"
+        or os.uname().machine != "x86_64"
+        or not any(fitting in w.name for w in wheels)
+    ):
+        print(f"not run: no wheel of these is for this machine ({sys.platform})")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        run(sys.executable, "-m", "venv", f"{scratch}/venv")
+        pip = (f"{scratch}/venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*pip, "--no-deps", "--require-hashes", "-r", ROOT / "requirements" / "light.lock")
+        run(*pip, "--no-index", "--find-links", wheels[0].parent, "glassgpt")
+        python = (f"{scratch}/venv/bin/python", "-c")
+        code = "import glassgpt; gpt = glassgpt.load(); print(type(gpt.backend).__name__, glassgpt.__file__)"
+        shown = run(*python, code, folder=scratch)
+        if not shown.startswith("NativeBackend ") or str(ROOT) in shown:
+            raise SystemExit(f"the installed wheel does not compute with its engine: {shown}")
+        print(run(f"{scratch}/venv/bin/glassgpt", "generate", PROMPT, "--seed", "1", folder=scratch), end="")
+
+
+def publish(files: list[Path], out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    for path in files:
+        shutil.copyfile(path, out / path.name)
+    sums = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files, key=lambda path: path.name))
+    (out / "SHA256SUMS").write_text(sums, "utf-8")
+
+
+def run(*command: object, folder: str | None = None) -> str:
+    """What a command printed; the end of the check if it fails."""
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command[:3]))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

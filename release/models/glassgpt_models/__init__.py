@@ -1,0 +1,1 @@
+"""The models that ship with GlassGPT; glassgpt.weights.registry finds this folder."""
