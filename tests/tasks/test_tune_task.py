@@ -137,7 +137,7 @@ def test_an_adapter_is_the_tuned_model_in_a_few_factors(
 ) -> None:
     from glassgpt.train.layers.lora import Ranks
 
-    monkeypatch.setattr("glassgpt.train.finetune.run.choose_ranks", lambda config: Ranks(4, 2))
+    monkeypatch.setattr("glassgpt.train.finetune.run.choose_ranks", lambda config, **of: Ranks(4, 2))
     task = lines("mine.toml", *SHORT.splitlines())
     options = {"model": str(base), "task": task, "lora": True, "minutes": 5.0}
     merged = tune(pairs, out=tmp_path / "merged", **options)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ from glassgpt.train.finetune.settings import (
 from glassgpt.train.finetune.state import STATE, is_interrupted, read_state, state_folder
 from glassgpt.train.finetune.tune import TuneResult, tune
 from glassgpt.train.interrupt import Stopping
-from glassgpt.train.layers.lora import Ranks
+from glassgpt.train.layers.lora import Ranks, choose_ranks
 from glassgpt.train.loop import evaluate
 from glassgpt.train.report.reporter import Reporter
 from glassgpt.weights import Checkpoint, load_checkpoint, save_checkpoint
@@ -177,7 +177,7 @@ def test_time_limits_the_steps() -> None:
 def test_the_best_state_is_what_lies_on_the_disk(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config, **of: Ranks(2, 2))
     run, out = prepared(text, lora=lora), tmp_path / "out"
     records = list(train_run(run, out, 600))
     losses = {r["step"]: r["val_loss"] for r in records if "val_loss" in r}
@@ -243,7 +243,7 @@ def resumed(text: Path, out: Path, **more: object) -> FinetuneRun:
 def test_an_interrupted_run_resumes_exactly(
     text: Path, tmp_path: Path, lora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config: Ranks(2, 2))
+    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config, **of: Ranks(2, 2))
     entire = short(text, lora=lora)
     expected = list(train_run(entire, tmp_path / "whole", 600))
     out = tmp_path / "cut"
@@ -291,6 +291,34 @@ def test_a_kill_between_the_checkpoint_and_the_model(
     assert bits(out) == bits(tmp_path / "whole")
 
 
+@pytest.mark.slow
+def test_an_adapter_for_peft_trains_the_blocks_matrices_alone(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune_run, "choose_ranks", lambda config, blocks_only: Ranks(2, 0))
+    save_checkpoint(start(), tmp_path / "base")
+    options = {"model": str(tmp_path / "base"), "lora": True, "adapter": True, "format": "peft"}
+    result = tune(text, out=tmp_path / "out", **options)  # type: ignore[arg-type]
+    shapes = [shape for name, shape in CONFIG.shapes().items() if name.startswith("h.") and len(shape) == 2]
+    assert result.improved
+    assert result.trained_parameters == sum(2 * sum(shape) for shape in shapes)
+    base, tuned = load_checkpoint(tmp_path / "base"), load_checkpoint(tmp_path / "out")
+    assert tuned.format == "peft"
+    changed = {name for name in base.tensors if (base.tensors[name] != tuned.tensors[name]).any()}
+    assert changed == {
+        name for name in base.tensors if name.startswith("h.") and base.tensors[name].ndim == 2
+    }
+    with pytest.raises(SettingError, match="Add --lora --adapter"):
+        tune(text, out=tmp_path / "other", format="peft")
+    with pytest.raises(SettingError, match="not glassgpt or peft"):
+        tune(text, out=tmp_path / "other", **{**options, "format": "x"})  # type: ignore[arg-type]
+
+
+def test_peft_takes_its_ranks_from_the_blocks_alone() -> None:
+    plain, thin = (choose_ranks(SIZES["gpt2"], blocks_only=only) for only in (False, True))
+    assert (thin.blocks > plain.blocks, thin.embedding) == (True, 0)
+
+
 def test_a_stopped_run_resumes(text: Path, tmp_path: Path) -> None:
     list(train_run(short(text), tmp_path / "whole", 600))
     out, run = tmp_path / "out", short(text)
@@ -312,6 +340,8 @@ def test_a_run_resumes_with_what_it_started_with(text: Path, tmp_path: Path) -> 
         resumed(text, out, seed=1)
     with pytest.raises(SettingError, match="started with another --lora"):
         resumed(text, out, lora=True)
+    with pytest.raises(SettingError, match="started with another --format"):
+        resumed(text, out, adapter_format="peft")
     other = tmp_path / "other.txt"
     other.write_text(text.read_text().replace("tide", "time"))
     with pytest.raises(SettingError, match="started with another text"):

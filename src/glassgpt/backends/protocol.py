@@ -18,6 +18,8 @@ from glassgpt.errors import SettingError, short_repr
 # A numpy array, or an array of the backend's own device that follows the array API (a torch tensor).
 Array = Any
 WantedLogits = Literal["last", "all", "none"]
+# Low-rank changes (LoRA) to matrices of blocks: the name of W -> A (in, r) and B (r, out), float32: W + A B.
+LowRankFactors = Mapping[str, tuple[np.ndarray, np.ndarray]]
 MAX_ROWS = 65_536  # of a cache, as in native/cpp/engine.cpp
 
 
@@ -72,6 +74,8 @@ class Backend(Protocol):
     - `is_rounded`: whether `extend` and `decode` round more than float32 does, for speed. Then it has
       `exact_backend()`, the same with its own cache and without that rounding, from which log-probabilities
       are reported; `score` and `logits` never round more.
+    - `add_adapter(factors)`, which returns the number of these `LowRankFactors`, and
+      `set_adapter(row, number)`: `extend` and `decode` then compute that row with them, 0 with none of them.
     """
 
     config: Config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
@@ -87,6 +88,21 @@ class GPT(TaskMethods, ExperimentMethods):
         if getattr(tokenizer, "hash", None) != getattr(self.tokenizer, "hash", None):
             raise SettingError("the draft model has another tokenizer. Take one trained with the same.")
         self._engines.use_draft(draft)
+
+    def add_adapter(self, folder: str | Path) -> int:
+        """Add low-rank changes (LoRA) from an adapter's folder; texts of one batch may have different ones.
+
+        Returns the number for `Engine.add` and `Job`. Add all of them before the first text.
+        """
+        from glassgpt.weights.registry import load_adapter
+
+        if not hasattr(self.backend, "add_adapter"):
+            raise UserError(
+                "this backend has no adapters that share their model. Load it with backend='native' or "
+                "'torch'."
+            )
+        number: int = self.backend.add_adapter(load_adapter(folder, self.config, self.name))
+        return number
 
     @property
     def config(self) -> Config:

@@ -65,6 +65,7 @@ class Completion:
                 inbox=self.inbox,
                 index=index,
                 row_setup=inputs.edits or None,
+                adapter=model.adapter,
             )
             for index, ((_, ids), settings) in enumerate(zip(inputs.prompts, inputs.settings, strict=True))
         ]
@@ -200,6 +201,7 @@ class Completion:
                 self.delivery,
                 client=self.client,
                 cache_scope=job.cache_scope,
+                adapter=job.adapter,
                 inbox=self.inbox,
                 index=number,
                 rates=True,

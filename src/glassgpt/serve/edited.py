@@ -31,6 +31,10 @@ def read_edits(
     """The edits of a request, refused where they do not fit the model, the prompts or their length."""
     if not edits:
         return ()
+    if model.adapter:
+        raise ApiError(
+            400, "edits: an adapter that shares its model takes none. Serve it with --model.", "edits"
+        )
     from glassgpt.inspect.edits.edited_backend import check_edits
 
     try:

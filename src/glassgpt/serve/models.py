@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from glassgpt.gpt import GPT
 from glassgpt.http.errors import ApiError
 from glassgpt.progress import Progress, no_progress
 from glassgpt.serve.logprobs import TokenTexts
-from glassgpt.serve.weight_files import WeightFiles
+from glassgpt.serve.weight_files import WeightFiles, hash_files
 
 if TYPE_CHECKING:
     from glassgpt.generate.engine.pool import EnginePool
@@ -39,12 +40,15 @@ class ModelSpec:
 
     name: str
     path: Path
+    base: str | None = None  # the name of the model that this one, an adapter, is computed with
 
 
-def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[ModelSpec]:
+def find_models(
+    names: Sequence[str], progress: Progress = no_progress, adapters: Sequence[str] = ()
+) -> list[ModelSpec]:
     """The models of `--model NAME` or `--model NAME=PATH`, downloaded now if necessary, and refused now if
-    they cannot continue a text."""
-    from glassgpt.weights.registry import load_config, resolve_model
+    they cannot continue a text. `adapters` are `NAME=FOLDER`, low-rank changes to the first of them."""
+    from glassgpt.weights.registry import load_adapter, load_config, resolve_model
 
     specs: dict[str, ModelSpec] = {}
     for argument in names:
@@ -61,6 +65,16 @@ def find_models(names: Sequence[str], progress: Progress = no_progress) -> list[
         specs[name] = ModelSpec(name, path)
     if not specs:
         raise SettingError("a server needs a model. Write --model default, for example.")
+    first = next(iter(specs.values()))
+    for argument in adapters:
+        name, _, folder = argument.partition("=")
+        if not (name.strip() and folder.strip()):
+            raise SettingError(f"--lora {argument!r} lacks a part. Write NAME=FOLDER.")
+        if name in specs:
+            raise SettingError(f"two models are named {name!r}. Give the adapter another name.")
+        path, _ = resolve_model(Path(folder))
+        load_adapter(path, load_config(first.path), first.name)  # a wrong one is known now
+        specs[name] = ModelSpec(name, path, first.name)
     return list(specs.values())
 
 
@@ -77,15 +91,23 @@ class LoadedModel:
     users: int = 0  # requests using it now
     queue: QueueLimits = field(default_factory=QueueLimits)
     edited: EnginePool | None = None  # for requests with edits, once there was one
+    adapter: int = 0  # the number of an adapter that the backend computes with
+    adapters: dict[str, LoadedModel] = field(default_factory=dict)  # those that share this model, by name
 
     @classmethod
     def load(
-        cls, spec: ModelSpec, loader: Loader, max_batch_size: int | None, queue: QueueLimits
+        cls,
+        spec: ModelSpec,
+        loader: Loader,
+        max_batch_size: int | None,
+        queue: QueueLimits,
+        adapters: Sequence[ModelSpec] = (),
     ) -> LoadedModel:
         files = WeightFiles(spec.path)
         gpt = loader(spec.path)
+        numbers = {each: gpt.add_adapter(each.path) for each in adapters}
         service = gpt.start_service(max_batch_size, queue)
-        return cls(
+        model = cls(
             spec,
             gpt,
             service,
@@ -94,6 +116,13 @@ class LoadedModel:
             files,
             queue=queue,
         )
+        for each, number in numbers.items():
+            digest = hashlib.sha256(f"{model.fingerprint} {hash_files(each.path)}".encode()).hexdigest()
+            model.adapters[each.name] = replace(
+                model, spec=each, fingerprint=f"fp_{digest[:12]}", files=WeightFiles(each.path),
+                adapter=number, adapters={},
+            )  # fmt: skip
+        return model
 
     @property
     def name(self) -> str:
@@ -202,13 +231,15 @@ class ModelPool:
                 404, f"The model {name[:100]!r} does not exist. There are: {', '.join(self.specs)}.",
                 "model", code="model_not_found",
             )  # fmt: skip
-        model = await self._get(name)
+        base = self.specs[name].base
+        loaded = await self._get(name if base is None else base)
+        model = loaded if base is None else loaded.adapters[name]
         model.check_files()
-        model.users += 1
+        loaded.users += 1
         try:
             yield model
         finally:
-            model.users -= 1
+            loaded.users -= 1
 
     async def _get(self, name: str) -> LoadedModel:
         if name not in self.loaded:
@@ -216,10 +247,12 @@ class ModelPool:
                 if name not in self.loaded:
                     self._make_room(self.sizes.get(name, 0))
                     model = await anyio.to_thread.run_sync(
-                        LoadedModel.load, self.specs[name], self.loader, self.max_batch_size, self.queue
-                    )
+                        LoadedModel.load, self.specs[name], self.loader, self.max_batch_size, self.queue,
+                        [spec for spec in self.specs.values() if spec.base == name],
+                    )  # fmt: skip
                     self._check_size(model)
-                    self.contexts[name] = model.context
+                    for each in (name, *model.adapters):
+                        self.contexts[each] = model.context
                     self.sizes[name] = model.memory
                     self._make_room(model.memory)  # its size is not known before the first time
                     self.loaded[name] = model
@@ -255,7 +288,12 @@ class ModelPool:
     def check_files(self) -> None:
         """Raise if the weights of a model were overwritten since they were loaded."""
         for model in self.loaded.values():
-            model.check_files()
+            for each in (model, *model.adapters.values()):
+                each.check_files()
+
+    def is_loaded(self, name: str) -> bool:
+        base = self.specs[name].base
+        return (name if base is None else base) in self.loaded
 
     @property
     def memory(self) -> int:

@@ -36,7 +36,7 @@ class RequestObserver:
         self.id, self.jobs = id, jobs
         name, prompts = self.model.name, [job.prompt for job in jobs]
         self.metrics.prompt_tokens.labels(name).inc(sum(map(len, prompts)))
-        if self.recent.enabled:
+        if self.recent.enabled and not self.model.adapter:  # the Explorer would show the base's steps
             title = self.model.texts.decode(prompts[0][:TITLE_TOKENS])
             self.recent.begin(id, name, prompts, title + "…" * (len(prompts[0]) > TITLE_TOKENS))
 

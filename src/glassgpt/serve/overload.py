@@ -64,7 +64,7 @@ class OverloadMiddleware:
     def _check(self, client: str) -> QueueFullError | None:
         """Why no model takes another request; None if one might."""
         pool = self.state.pool
-        if self.state.draining or len(pool.loaded) < len(pool.specs):
+        if self.state.draining or not all(map(pool.is_loaded, pool.specs)):
             return None
         full = None
         for model in pool.loaded.values():

@@ -62,7 +62,8 @@ async def get_page(state: StateDep) -> Response:
 
 
 def describe_model(state: ServerState, name: str) -> str:
-    link = f' <a href="{explorer_path(state, name)}">explore</a>' if state.settings.explorer else ""
+    explorable = state.settings.explorer and state.pool.specs[name].base is None
+    link = f' <a href="{explorer_path(state, name)}">explore</a>' if explorable else ""
     return f"<li><code>{escape(name)}</code>{link}</li>"
 
 
@@ -151,6 +152,8 @@ class ExplorerMiddleware:
         """The name of a model by its number; the first one's without it."""
         names = list(self.state.pool.specs)
         known = {"": names[0], **{str(i): name for i, name in enumerate(names, start=1)}}
+        if number in known and self.state.pool.specs[known[number]].base is not None:
+            raise ApiError(404, "An adapter has no Explorer here. Serve it as a model of its own: --model.")
         if number not in known:
             raise ApiError(404, f"There is no Explorer {number[:60]!r}. See the list at /.")
         return known[number]

@@ -159,7 +159,7 @@ def model_card(state: ServerState, name: str) -> dict[str, Any]:
         "created": pool.created,
         "owned_by": "glassgpt",
         "max_model_len": pool.contexts.get(name),
-        "loaded": name in pool.loaded,
+        "loaded": pool.is_loaded(name),
     }
 
 

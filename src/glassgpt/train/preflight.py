@@ -102,6 +102,7 @@ def check_tune_inputs(
     task: str | Path | Task | None = None,
     lora: bool = False,
     adapter: bool = False,
+    format: str | None = None,
     minutes: float | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -118,7 +119,7 @@ def check_tune_inputs(
     target = choose_output(inputs, out, model, resume, force)
     saved = read_state(target) if resume else None
     definition = task if task is None or isinstance(task, Task) else load_task(task)
-    check_adapter(adapter, lora, definition)
+    check_adapter(adapter, lora, definition, format)
     if definition is None:
         find_sources(inputs)
     else:
@@ -144,7 +145,11 @@ def check_attention(config: Config, model: str) -> None:
         )
 
 
-def check_adapter(adapter: bool, lora: bool, task: Task | None) -> None:
+def check_adapter(adapter: bool, lora: bool, task: Task | None, format: str | None = None) -> None:
+    if format not in (None, "glassgpt", "peft"):
+        raise SettingError(f"--format {format!r} is not glassgpt or peft. Leave it out for a whole model.")
+    if format is not None and not adapter:
+        raise SettingError("--format is that of an adapter's folder. Add --lora --adapter.")
     if adapter and not lora:
         raise SettingError("--adapter writes the low-rank changes that --lora makes. Add --lora.")
     if adapter and task is not None and task.has_head:

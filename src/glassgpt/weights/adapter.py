@@ -25,6 +25,7 @@ from glassgpt.weights.huggingface import read_config, read_task, write_config, w
 from glassgpt.weights.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
+    from glassgpt.backends.protocol import LowRankFactors
     from glassgpt.tokenizer import Tokenizer
 
 FILE, ABOUT = "adapter.safetensors", "adapter.json"
@@ -52,9 +53,7 @@ def load(path: str | Path) -> Checkpoint:
     base = load_checkpoint(base_path)
     entries, _ = safetensors_file.open_tensors(folder / FILE)
     _check_config(config, base, folder)
-    _check_entries(base, entries, folder)
-    tensors = LazyTensors({name: _tensor(base, entries, name) for name in config.shapes()})
-    check_tensors(config, tensors, str(folder))
+    tensors = changed_tensors(base, entries, config, folder / FILE)
     tokenizer, notes = find_tokenizer(folder)
     if tokenizer is None:
         tokenizer = base.tokenizer
@@ -98,13 +97,49 @@ def save_adapter(
             tokenizer.save(part)
 
 
-def _check_entries(base: Checkpoint, entries: Mapping[str, LazyTensor], folder: Path) -> None:
-    shapes = base.config.shapes()
+def changed_tensors(
+    base: Checkpoint, entries: Mapping[str, LazyTensor], config: Config, file: Path
+) -> LazyTensors:
+    """The tensors of a model with the changes of a file, which are named as in `adapter.safetensors`."""
+    check_entries(base.config, entries, base.source, file)
+    tensors = LazyTensors({name: _tensor(base, entries, name) for name in config.shapes()})
+    check_tensors(config, tensors, str(file.parent))
+    return tensors
+
+
+def read_low_rank(folder: Path, config: Config, source: str) -> LowRankFactors:
+    """The factors of an adapter that changes nothing but the matrices of the blocks."""
+    entries, _ = safetensors_file.open_tensors(folder / FILE)
+    return low_rank_factors(entries, config, source, folder / FILE)
+
+
+def low_rank_factors(
+    entries: Mapping[str, LazyTensor], config: Config, source: str, file: Path
+) -> LowRankFactors:
+    check_entries(config, entries, source, file)
+    other = next((name for name in entries if not (name.startswith("h.") and name.endswith((A, B)))), None)
+    if other is not None:
+        raise FileFormatError(
+            f"{file} changes {short_repr(other)} as well, and adapters that share their model may change "
+            "only matrices of its blocks. Serve it as a model of its own: "
+            f"--model {file.parent.name}={file.parent}"
+        )
+    names = [name.removesuffix(A) for name in entries if name.endswith(A)]
+    read = {name: entry.read().astype(_F32, copy=False) for name, entry in entries.items()}
+    for name, factor in read.items():
+        if not np.isfinite(factor).all():
+            raise FileFormatError(f"{file}: {short_repr(name)} has numbers that are not finite.")
+    return {name: (read[name + A], read[name + B]) for name in names}
+
+
+def check_entries(config: Config, entries: Mapping[str, LazyTensor], source: str, file: Path) -> None:
+    """Whether the tensors of a file fit the model that they change."""
+    shapes = config.shapes()
     for name, entry in entries.items():
         matrix = next((name.removesuffix(end) for end in (A, B, ADDED) if name.endswith(end)), name)
         shape = shapes.get(matrix)
         if shape is None:
-            raise FileFormatError(f"{folder / FILE}: {base.source} has no tensor {short_repr(matrix)}.")
+            raise FileFormatError(f"{file}: {source} has no tensor {short_repr(matrix)}.")
         fits = {
             A: len(entry.shape) == 2 and entry.shape[0] == shape[0],
             B: len(entry.shape) == 2
@@ -114,13 +149,11 @@ def _check_entries(base: Checkpoint, entries: Mapping[str, LazyTensor], folder: 
         }.get(name.removeprefix(matrix), entry.shape == shape)
         if not fits:
             raise FileFormatError(
-                f"{folder / FILE}: {short_repr(name)} has shape {entry.shape}, which does not fit {shape} of "
-                f"{base.source}. Use the model that the adapter was made for."
+                f"{file}: {short_repr(name)} has shape {entry.shape}, which does not fit {shape} of "
+                f"{source}. Use the model that the adapter was made for."
             )
         if name == matrix + A and matrix + B not in entries:
-            raise FileFormatError(
-                f"{folder / FILE}: {short_repr(name)} has no {B[1:]}. Get the adapter again."
-            )
+            raise FileFormatError(f"{file}: {short_repr(name)} has no {B[1:]}. Get the adapter again.")
 
 
 def _check_config(config: Config, base: Checkpoint, folder: Path) -> None:

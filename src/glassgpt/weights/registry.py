@@ -21,6 +21,7 @@ from glassgpt.weights.checkpoint import Checkpoint
 from glassgpt.weights.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
+    from glassgpt.backends.protocol import LowRankFactors
     from glassgpt.tokenizer import Tokenizer
 
 
@@ -47,10 +48,11 @@ FORMATS = {
     "packed": "packed",
     "run": "run_checkpoint",
     "adapter": "adapter",
+    "peft": "peft",
 }
-WRITABLE = tuple(name for name in FORMATS if name not in ("run", "adapter"))
+WRITABLE = tuple(name for name in FORMATS if name not in ("run", "adapter", "peft"))
 # The order of detection: a nanoGPT file is also a torch.save file, which the Hugging Face module accepts.
-_READING_ORDER = ("adapter", "run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
+_READING_ORDER = ("adapter", "peft", "run", "packed", "llmc", "nanogpt", "hf", "gguf", "openai")
 _FORMAT_OF_SUFFIX = {".gguf": "gguf", ".bin": "llmc", ".pt": "nanogpt", ".safetensors": "hf"}
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".bpe", ".tiktoken")
 _UNCLEAR_SUFFIXES = {".ckpt", ".pth", ".onnx", ".h5", ".msgpack", ".npz", ".json"}
@@ -176,6 +178,17 @@ def save_checkpoint(
     path = Path(path)
     check_only_model_files(path)
     writer(format).save(checkpoint, path, dtype)
+
+
+def load_adapter(folder: str | Path, config: Config, source: str) -> LowRankFactors:
+    """The low-rank changes of an adapter's folder, for a model that others share."""
+    path = expand_user(folder)
+    with _readable(path):
+        format = detect_format(path)
+        if format not in ("adapter", "peft"):
+            raise FileFormatError(f"{path} is a whole model, not an adapter. Serve it with --model.")
+        factors: LowRankFactors = _module(format).read_low_rank(path, config, source)
+    return factors
 
 
 def writer(format: str) -> Any:

@@ -14,6 +14,7 @@ from glassgpt.backends.native.weights import Weights
 from glassgpt.backends.protocol import (
     Array,
     HostArrays,
+    LowRankFactors,
     ScoredBatch,
     ScoreRequest,
     StoredModel,
@@ -100,6 +101,12 @@ class NativeBackend(HostArrays):
 
     def with_rows(self, rows: int) -> NativeBackend:
         return NativeBackend(self.weights, rows, self.context, self._asked_cache_dtype, self.parts)
+
+    def add_adapter(self, factors: LowRankFactors) -> int:
+        return self.weights.add_adapter(factors)
+
+    def set_adapter(self, row: int, number: int) -> None:
+        self._cache.set_adapter(row, number)
 
     @property
     def is_rounded(self) -> bool:

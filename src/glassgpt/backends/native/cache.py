@@ -52,6 +52,11 @@ class EngineCache:
             library.copy(self.weights.handle, self.handle, source, len(others), ints_at(others), length)
         )
 
+    def set_adapter(self, row: int, number: int) -> None:
+        library = self.weights.library
+        row, number = ints([row, number]).tolist()
+        library.check_result(library.set_adapter(self.weights.handle, self.handle, row, number))
+
     def score(
         self,
         rows: Any,

@@ -15,7 +15,7 @@ import numpy as np
 from glassgpt.backends.native.library import Library, doubles_at, floats_at, ints, ints_at, load_library
 from glassgpt.backends.native.library import kernels as available_kernels
 from glassgpt.backends.native.threads import VARIABLE, thread_count
-from glassgpt.backends.protocol import StoredModel, StoredPanels
+from glassgpt.backends.protocol import LowRankFactors, StoredModel, StoredPanels
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
 
@@ -127,6 +127,22 @@ class Weights:
     def _packed(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """The integers and scales of a matrix, where the file has them and they are computed with."""
         return self._checkpoint.packed(name) if self.dtype in ("int8", "int4") else None
+
+    def add_adapter(self, factors: LowRankFactors) -> int:
+        """The number of an adapter, which rows of a cache compute with after `EngineCache.set_adapter`."""
+        number = int(self.library.new_adapter(self.handle))
+        if number < 0:
+            raise self.library.failure()
+        for name, (a, b) in factors.items():
+            _, layer, part = name.removesuffix(".weight").split(".", 2)
+            transposed, b = np.ascontiguousarray(a.T, np.float32), np.ascontiguousarray(b, np.float32)
+            self.library.check_result(
+                self.library.set_low_rank(
+                    self.handle, number, int(layer), _MATRICES[part], len(b), floats_at(transposed),
+                    floats_at(b),
+                )
+            )  # fmt: skip
+        return number
 
     @property
     def cache_dtype(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from glassgpt.backends.protocol import (
     Array,
+    LowRankFactors,
     ScoredBatch,
     ScoreRequest,
     StoredModel,
@@ -24,6 +26,7 @@ from glassgpt.backends.protocol import (
     check_rows,
     check_texts,
 )
+from glassgpt.backends.torch.adapters import RowAdapters
 from glassgpt.backends.torch.cuda_graphs import LONG, CapturedFunction, GraphRunner, on_device
 from glassgpt.backends.torch.decode import attend_each_row, decode_hidden
 from glassgpt.backends.torch.fast_path import can_capture, has_standard_blocks
@@ -61,6 +64,8 @@ class TorchBackend:
         allocated = rows if rows == 1 or self.device.type == "cuda" else in_fours(rows)
         self.cache = Cache.empty(self.config, allocated, self.context, self.device, self.dtype)
         self.score_limits: BatchLimits | None = None
+        self.adapters: RowAdapters | None = None
+        self._row_adapters = [0] * allocated
         captured = self.device.type == "cuda" and can_capture(model)
         self.graphs = GraphRunner(model, self.cache) if captured else None
         self.prefill_chunk = 64 if self.graphs is None else LONG[1]  # a graph reads fewer in the same time
@@ -74,7 +79,29 @@ class TorchBackend:
 
     def with_rows(self, rows: int) -> TorchBackend:
         """The same weights with another cache, for this number of sequences."""
-        return TorchBackend(self.model, rows, self.context)
+        other = TorchBackend(self.model, rows, self.context)
+        other.adapters = self.adapters
+        return other
+
+    def add_adapter(self, factors: LowRankFactors) -> int:
+        if self.adapters is None:
+            self.adapters, self.graphs = RowAdapters(self.model), None  # a captured step has none
+        return self.adapters.add(factors)
+
+    def set_adapter(self, row: int, number: int) -> None:
+        self._row_adapters[row] = number
+
+    @contextmanager
+    def _adapting(self, rows: slice) -> Iterator[None]:
+        """The projections compute with the adapters of these rows of the cache."""
+        if self.adapters is None:
+            yield
+            return
+        self.adapters.choose(self._row_adapters[rows], self.device)
+        try:
+            yield
+        finally:
+            self.adapters.numbers = None
 
     @torch.inference_mode()
     def extend(
@@ -96,7 +123,8 @@ class TorchBackend:
         for row, ids, start in zip(rows, tokens, starts, strict=True):  # each alone: none affects another
             own = self.cache.view(slice(row, row + 1), start + len(ids))
             positions = None if start == 0 else self._tensor([list(range(start, start + len(ids)))])
-            x = self.model.hidden(self._tensor([list(ids)]), positions, own)  # (1, T, C)
+            with self._adapting(slice(row, row + 1)):
+                x = self.model.hidden(self._tensor([list(ids)]), positions, own)  # (1, T, C)
             if logits != "none":
                 outputs.append(self.model.head(x if logits == "all" else x[:, -1:])[0])  # (T or 1, V)
         return None if logits == "none" else self._out(torch.cat(outputs))
@@ -126,10 +154,11 @@ class TorchBackend:
         else:
             view = self.cache.view(slice(0, width), self.context)
             columns, slots = ids[:, None], self._tensor(where)[:, None]  # (width, 1) each
-            if has_standard_blocks(self.model):
-                x = decode_hidden(self.model, columns, slots, view, attend_each_row)  # (width, 1, C)
-            else:
-                x = self.model.hidden(columns, slots, view)
+            with self._adapting(slice(0, width)):
+                if has_standard_blocks(self.model):
+                    x = decode_hidden(self.model, columns, slots, view, attend_each_row)  # (width, 1, C)
+                else:
+                    x = self.model.hidden(columns, slots, view)
             logits = self.model.head(x)[:, 0]  # (width, V)
         return self._out(logits if everyone else logits[self._tensor(list(rows))])
 

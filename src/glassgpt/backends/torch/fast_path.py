@@ -45,8 +45,13 @@ def can_skip_unscored(block: object) -> bool:
 
 def can_capture(model: GPT2) -> bool:
     """A CUDA graph multiplies with the head's matrix itself, and runs the Python of a block once for all
-    steps: other blocks may decide something anew at each."""
-    return is_unmodified(model, GPT2) and has_standard_blocks(model)
+    steps: other blocks, and projections with adapters, may decide something anew at each."""
+    projections = (module for module in model.modules() if isinstance(module, Projection))
+    return (
+        is_unmodified(model, GPT2)
+        and has_standard_blocks(model)
+        and all(is_unmodified(projection, Projection) for projection in projections)
+    )
 
 
 def can_use_triton_block(block: object) -> bool:

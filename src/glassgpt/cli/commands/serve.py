@@ -31,6 +31,14 @@ def command(
             default="default",
         ),
     ] = (),
+    lora: Annotated[
+        tuple[str, ...],
+        Flag(
+            "an adapter of the first model, which requests choose by this name; repeat it for several",
+            "NAME=FOLDER",
+            default="none",
+        ),
+    ] = (),
     settings: OmitArgPrefixes[ServerSettings] = ServerSettings(),  # noqa: B008  (frozen)
     port: Annotated[int, Flag("port to listen on; 0 for any free one", "N")] = PORT,
     device: Device = None,
@@ -62,7 +70,7 @@ def command(
             terminal.note("serving at this URL; press Ctrl-C to stop")
 
         pool = ModelPool(
-            find_models(model if model else ("default",), progress=progress_bar.progress),
+            find_models(model if model else ("default",), progress_bar.progress, lora),
             load_model,
             max_batch_size=batch_size,
             queue=settings.queue,

@@ -37,6 +37,10 @@ def command(
     ] = None,
     lora: Annotated[bool, Flag("train low-rank adapters, at most 2% of the parameters: less memory")] = False,
     adapter: Annotated[bool, Flag("with --lora: write only the adapter, a few megabytes")] = False,
+    format: Annotated[
+        str | None,
+        Flag("with --adapter: glassgpt, or peft for Hugging Face's PEFT", "NAME", default="glassgpt"),
+    ] = None,
     minutes: Annotated[float | None, Flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
         str | None, Flag("prompt for the samples", "TEXT", default="start of the val split")
@@ -56,8 +60,8 @@ def command(
 
     started = time.monotonic()
     asked: dict[str, Any] = {
-        "model": model, "out": out, "task": task, "lora": lora, "adapter": adapter, "minutes": minutes,
-        "seed": seed, "resume": resume, "force": force,
+        "model": model, "out": out, "task": task, "lora": lora, "adapter": adapter, "format": format,
+        "minutes": minutes, "seed": seed, "resume": resume, "force": force,
     }  # fmt: skip
     check_tune_inputs(files, **asked)
     from glassgpt.train.finetune.tune import plan_tune, run_tune

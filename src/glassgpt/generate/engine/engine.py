@@ -125,6 +125,7 @@ class Engine:
         self._waiting: deque[Sample] = deque()
         self._running: list[Sample] = []
         self._rows = PrefixCache(backend.rows, chunk, prefix_cache)
+        self._adapters = [0] * backend.rows  # with which each row computes
         step_tokens = CHUNKS_PER_STEP * chunk if step_tokens is None else step_tokens
         self._exact = ExactScores(backend) if getattr(backend, "is_rounded", False) else None
         self._reader = PromptReader(backend, self._rows, self.vocab_size, chunk, step_tokens, self._exact)
@@ -169,6 +170,7 @@ class Engine:
         constraint: Constraint | None = None,
         cache_scope: str = "",
         row_setup: object = None,
+        adapter: int = 0,
     ) -> int:
         """Queue a request for `settings.candidates` texts after `prompt`; its number marks its events.
 
@@ -177,7 +179,8 @@ class Engine:
         and their random numbers follow from these numbers: a request may be added in parts. `constraint` is
         the result of `compile(settings)`, which is called here if it is None. Requests with the same
         `cache_scope` share the beginnings of their prompts in the prefix cache. A `row_setup` is given to the
-        backend's `set_up_row` for each row that the request takes.
+        backend's `set_up_row` for each row that the request takes. `adapter` is a number that the backend's
+        `add_adapter` returned.
         """
         settings = SamplingParams() if settings is None else settings
         if settings.beams is not None:
@@ -199,8 +202,9 @@ class Engine:
             stop_tokens=stop_tokens(settings, self.backend, self.tokenizer),
             constraint=self.compile(settings) if constraint is None else constraint,
             rule=rule,
-            cache_scope=cache_scope,
+            cache_scope=f"{adapter} {cache_scope}" if adapter else cache_scope,
             row_setup=row_setup,
+            adapter=adapter,
         )
         numbers = range(first_sample, first_sample + settings.candidates)
         samples = [Sample(request, i, self.tokenizer, self.vocab_size) for i in numbers]
@@ -402,6 +406,7 @@ class Engine:
                 sample.row = self._rows.take(ids, request.cache_scope)
                 if self._set_up_row is not None:
                     self._set_up_row(sample.row, request.row_setup)
+                self._set_adapter(sample.row, request.adapter)
                 sample.started = time.perf_counter()
             prefill = Prefill(group, ids)
             source = next((s for s in self._running if s.request is request and s.holds_prompt), None)
@@ -412,6 +417,14 @@ class Engine:
                 unseen = len(request.prompt) - len(ids) + 1
                 prefill.scores = request.prompt_scores = PromptLogprobs([None] * unseen, [None] * unseen)
             self._reader.add(prefill)
+
+    def _set_adapter(self, row: int, number: int) -> None:
+        if self._adapters[row] == number:
+            return
+        self._adapters[row] = number
+        self.backend.set_adapter(row, number)  # type: ignore[attr-defined]
+        if self._exact is not None:
+            self._exact.set_adapter(row, number)
 
     def _prompt_length(self, sample: Sample) -> int:
         """The number of prompt tokens to read. Note a truncation once."""

@@ -23,12 +23,21 @@ class ExactScores:
     def __init__(self, rounded: Backend) -> None:
         self._rounded = rounded
         self._held: list[list[int]] = [[] for _ in range(rounded.rows)]  # what each row has read
+        self._adapters = [0] * rounded.rows  # and with which adapter
 
     @cached_property
     def backend(self) -> Backend:
         """Created on first use, since it has its own cache."""
         exact: Backend = self._rounded.exact_backend()  # type: ignore[attr-defined]
+        for row, number in enumerate(self._adapters):
+            if number:
+                exact.set_adapter(row, number)  # type: ignore[attr-defined]
         return exact
+
+    def set_adapter(self, row: int, number: int) -> None:
+        self._adapters[row], self._held[row] = number, []
+        if "backend" in vars(self):
+            self.backend.set_adapter(row, number)  # type: ignore[attr-defined]
 
     def read(self, row: int, ids: Sequence[int], start: int) -> Array:
         """The logits after each of ids[start:], (len(ids) - start, V)."""
@@ -57,7 +66,11 @@ class ExactScores:
         """Make a row hold these tokens, copied from the row that has most of them."""
         done = _common(self._held[row], ids)
         if len(ids) - done > 1:
-            lengths = [_common(held, ids) for held in self._held]
+            own = self._adapters[row]
+            lengths = [
+                _common(held, ids) if adapter == own else 0
+                for held, adapter in zip(self._held, self._adapters, strict=True)
+            ]
             best = max(lengths)
             if best > done:
                 self.backend.copy(lengths.index(best), [row], best)

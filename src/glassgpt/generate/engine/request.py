@@ -34,6 +34,7 @@ class Request:
     cut_noted: bool = False
     added: float = field(default_factory=time.perf_counter)
     cache_scope: str = ""  # requests of one scope share prompt beginnings in the prefix cache
+    adapter: int = 0  # of the backend, 0 for none
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
     rule: MakeRule | None = None  # called once for each sample
     row_setup: object = None  # see `Engine.add`

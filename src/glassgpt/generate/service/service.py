@@ -61,6 +61,7 @@ class Job:
     constraint: Constraint | None = None  # compiled from the settings
     rule: MakeRule | None = None  # see `Engine.add`
     row_setup: object = None  # see `Engine.add`
+    adapter: int = 0  # see `Engine.add`
 
     @property
     def tokens(self) -> int:
@@ -254,6 +255,7 @@ class Service:
                 constraint=job.constraint,
                 cache_scope=job.cache_scope,
                 row_setup=job.row_setup,
+                adapter=job.adapter,
             )
         except UserError as error:
             job.admitted = job.samples

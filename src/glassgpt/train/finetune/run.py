@@ -61,6 +61,7 @@ from glassgpt.train.report.html import REPORT, render_run
 from glassgpt.train.settings import TrainSettings, settings_from_dict
 from glassgpt.weights import Checkpoint, load_config, save_checkpoint
 from glassgpt.weights.adapter import save_adapter
+from glassgpt.weights.peft import save_peft
 from glassgpt.weights.registry import check_only_model_files
 
 MAX_SECONDS = 60 * 60 * 24 * 366  # a year
@@ -117,6 +118,7 @@ class FinetuneRun:
     resumed: bool = False
     finished: bool = False  # there is nothing left to resume
     adapter_for: str | None = None  # write only the low-rank changes to this model
+    adapter_format: str | None = None  # of the file with them: our own, or peft
     records: list[dict[str, Any]] = field(default_factory=list)  # of all steps, once it has ended
 
     @property
@@ -187,6 +189,7 @@ def prepare_run(
     *,
     task: Task | None = None,
     lora: bool = False,
+    adapter_format: str | None = None,
     seconds: float = 600.0,
     seed: int = 0,
     saved: Mapping[str, Any] | None = None,
@@ -217,6 +220,7 @@ def prepare_run(
     identity = {
         "text": data.digest, "--model": hash_checkpoint(checkpoint), "--lora": lora, "--seed": seed,
         **({} if task is None else {"--task": task.text}),
+        "--format": adapter_format,
     }  # fmt: skip
     if saved is not None:
         assert out is not None, "a run is resumed from its folder"
@@ -226,7 +230,7 @@ def prepare_run(
     if device.type == "cpu":  # where attention with dropout is not fused: see `activation_bytes`
         config = dataclasses.replace(config, attn_pdrop=0.0)
     settings, config = data.choose_settings(config, device, lora, seed)
-    model = build_model(data, config, device, lora, seed)
+    model = build_model(data, config, device, lora, seed, adapter_format)
     plan = data.estimate(model, settings)
     windows = data.eval_batches(plan, seconds)
     measuring = time.monotonic()
@@ -262,10 +266,11 @@ def restore_run(
         plan = Estimate(**{**saved["plan"], "settings": settings_from_dict(saved["plan"]["settings"])})
         config = dataclasses.replace(Config.from_dict(saved["config"]), kept=data.start.config.kept)
         windows = data.eval_batches(plan, saved["seconds_total"])
-        lora, seed = saved["identity"]["--lora"], saved["identity"]["--seed"]
+        identity = saved["identity"]
+        lora, seed, adapter_format = identity["--lora"], identity["--seed"], identity.get("--format")
     except (UserError, KeyError, TypeError):
         raise damaged_error(out) from None
-    model = build_model(data, config, device, lora, seed)
+    model = build_model(data, config, device, lora, seed, adapter_format)
     seconds_left = saved["seconds_left"] + (seconds - saved["seconds_total"]) - (time.monotonic() - started)
     loss_before = saved["loss_before"]
     return FinetuneRun(
@@ -274,12 +279,19 @@ def restore_run(
     )  # fmt: skip
 
 
-def build_model(data: FinetuneData, config: Config, device: torch.device, lora: bool, seed: int) -> GPT2:
+def build_model(
+    data: FinetuneData,
+    config: Config,
+    device: torch.device,
+    lora: bool,
+    seed: int,
+    adapter_format: str | None = None,
+) -> GPT2:
     """The model to train, with the dropout of `config`."""
     start = dataclasses.replace(data.start, config=config)
     model = load_model(start, device="cpu", dtype="float32").requires_grad_(True)
     if lora:
-        add_lora(model, choose_ranks(config), seed)
+        add_lora(model, choose_ranks(config, blocks_only=adapter_format == "peft"), seed)
     model = model.to(device)
     data.add_head(model, seed)
     return model
@@ -407,6 +419,10 @@ def write_adapter(run: FinetuneRun, base_model: str, out: Path) -> None:
     base_vocab_size = load_config(base_model).vocab_size
     grown = start.config.vocab_size > base_vocab_size
     check_only_model_files(out)
+    if run.adapter_format == "peft":
+        changes = adapter_tensors(run.model, base_vocab_size, torch.float32)
+        save_peft(changes, base_model, out, start.task)
+        return
     save_adapter(
         adapter_tensors(run.model, base_vocab_size), start.config, base_model, out, start.task,
         start.tokenizer if grown else None,

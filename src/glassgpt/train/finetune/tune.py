@@ -23,7 +23,7 @@ from glassgpt.train.interrupt import Stopping, StopRequested, StopTracker, never
 from glassgpt.train.objectives.classification import set_head
 from glassgpt.train.preflight import check_tune_inputs
 from glassgpt.train.report.reporter import Reporter
-from glassgpt.weights import load_checkpoint
+from glassgpt.weights import load_checkpoint, load_config
 
 if TYPE_CHECKING:
     from glassgpt.gpt import GPT
@@ -68,6 +68,7 @@ def tune(
     task: str | Path | Task | None = None,
     lora: bool = False,
     adapter: bool = False,
+    format: str | None = None,
     minutes: float | None = None,
     prompt: str | None = None,
     seed: int = 0,
@@ -86,7 +87,8 @@ def tune(
 
     With a `task` (the name of one, a TOML file, or a `glassgpt.tasks.Task`), `files` are records of pairs or
     of labeled texts, and the model learns the task: docs/tasks.md. `adapter=True` with `lora=True` writes
-    only the low-rank changes, a few megabytes, as a folder that loads like a model.
+    only the low-rank changes, a few megabytes, as a folder that loads like a model; with `format="peft"` it
+    trains the blocks' matrices alone, and writes a folder that PEFT opens.
 
     It is silent; give a `reporter` to see more. The run ends early when `stop()` returns True. Without
     `stop`, Ctrl-C finishes the step, saves, and then raises KeyboardInterrupt.
@@ -94,8 +96,8 @@ def tune(
     started = time.monotonic()
     interrupts = StopTracker(stop_on_interrupt)
     run, target = plan_tune(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-        device=device, resume=resume, force=force, reporter=reporter, started=started,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, minutes=minutes,
+        seed=seed, device=device, resume=resume, force=force, reporter=reporter, started=started,
     )  # fmt: skip
     stopping = interrupts if stop is None else lambda alone: nullcontext(stop)
     result = run_tune(run, target, prompt=prompt, reporter=reporter, stopping=stopping, started=started)
@@ -112,6 +114,7 @@ def plan_tune(
     task: str | Path | Task | None = None,
     lora: bool = False,
     adapter: bool = False,
+    format: str | None = None,
     minutes: float | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -127,17 +130,24 @@ def plan_tune(
     started = time.monotonic() if started is None else started
     reporter = Reporter() if reporter is None else reporter
     inputs = check_tune_inputs(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, minutes=minutes, seed=seed,
-        resume=resume, force=force,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, minutes=minutes,
+        seed=seed, resume=resume, force=force,
     )  # fmt: skip
+    adapter_format = None if format == "glassgpt" else format
     with reporter.stage("reading the text, timing a few steps, measuring the validation loss"):
         run = prepare_run(
             load_checkpoint(model), inputs.files, choose_device(device), task=inputs.task, lora=lora,
-            seconds=inputs.seconds, seed=seed, saved=inputs.saved, out=inputs.target, started=started,
+            adapter_format=adapter_format, seconds=inputs.seconds, seed=seed, saved=inputs.saved,
+            out=inputs.target, started=started,
             problems=Problems(lambda line: reporter.info(f"note: {line}")),
         )  # fmt: skip
     if adapter:
         run.adapter_for = model if not Path(model).exists() else str(Path(model).resolve())
+        run.adapter_format = adapter_format
+        if adapter_format is not None and run.checkpoint.config.vocab_size > load_config(model).vocab_size:
+            raise SettingError(
+                "this task adds tokens to the vocabulary, which --format peft has no place for. Leave it out."
+            )
     for note in run.data.notes:
         reporter.info(f"note: {note}")
     reporter.show_plan(run)

@@ -83,17 +83,21 @@ class LoRAEmbedding(LoRALayer):
 
 class Ranks(NamedTuple):
     blocks: int  # of the four matrices in each block
-    embedding: int  # of the token embedding, or the untied head
+    embedding: int  # of the token embedding, or the untied head; 0: only the blocks' matrices are trained
 
 
-def choose_ranks(config: Config, fraction: float = MAX_FRACTION) -> Ranks:
+def choose_ranks(config: Config, fraction: float = MAX_FRACTION, blocks_only: bool = False) -> Ranks:
     """The largest rank with which at most `fraction` of the parameters are trained; the embedding gets the
     rest. Vectors are trained in full and are counted first.
+
+    With `blocks_only` neither the embedding nor a vector is trained: the usual LoRA, which PEFT's files hold.
     """
     shapes = config.shapes()
     vectors = sum(shape[0] for shape in shapes.values() if len(shape) == 1)
     blocks = sum(sum(shape) for name, shape in shapes.items() if name.startswith("h.") and len(shape) == 2)
     embedding = config.vocab_size + config.n_embd
+    if blocks_only:
+        vectors = embedding = 0
     budget = int(fraction * config.n_parameters) - vectors
     rank = budget // (blocks + embedding)
     if rank < 1:
@@ -102,19 +106,21 @@ def choose_ranks(config: Config, fraction: float = MAX_FRACTION) -> Ranks:
             f"rank 1 already trains {least:.1%} of this small model's parameters, more than {fraction:.0%}. "
             "Leave out --lora."
         )
-    return Ranks(rank, (budget - rank * blocks) // embedding)
+    return Ranks(rank, 0 if blocks_only else (budget - rank * blocks) // embedding)
 
 
 def add_lora(model: GPT2, ranks: Ranks, seed: int = 0) -> GPT2:
     """Freeze the model except its vectors, and add a low-rank update to each matrix of its blocks (c_attn,
-    c_fc, both c_proj) and to its head."""
+    c_fc, both c_proj) and to its head. Without a rank for the head, the vectors are frozen as well."""
     for parameter in model.parameters():
-        parameter.requires_grad_(parameter.ndim == 1)
+        parameter.requires_grad_(parameter.ndim == 1 and ranks.embedding > 0)
     generator = torch.Generator().manual_seed(seed)
     for part in list(model.h.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, Projection):
                 setattr(part, name, LoRAProjection(child, ranks.blocks, generator))
+    if ranks.embedding == 0:
+        return model
     head = "wte" if model.lm_head is None else "lm_head"
     setattr(model, head, LoRAEmbedding(getattr(model, head), ranks.embedding, generator))
     return model
@@ -130,15 +136,17 @@ def merged_state_dict(model: GPT2) -> dict[str, Tensor]:
     return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items()}
 
 
-def adapter_tensors(model: GPT2, base_vocab_size: int) -> dict[str, NDArray[Any]]:
-    """The tensors that `weights.adapter` stores: the factors in float16, all trained vectors in float32.
+def adapter_tensors(
+    model: GPT2, base_vocab_size: int, dtype: torch.dtype = torch.float16
+) -> dict[str, NDArray[Any]]:
+    """The tensors that `weights.adapter` stores: the factors in `dtype`, all trained vectors in float32.
 
     Rows of tokens that were added to the vocabulary are stored whole.
     """
     tensors: dict[str, NDArray[Any]] = {}
     for name, module in model.named_modules():
         if isinstance(module, LoRALayer):
-            a, b = (factor.detach().cpu().half().numpy() for factor in (module.lora_A, module.lora_B))
+            a, b = (factor.detach().cpu().to(dtype).numpy() for factor in (module.lora_A, module.lora_B))
             if isinstance(module, LoRAEmbedding) and len(a) > base_vocab_size:
                 tensors[f"{name}.weight.added"] = module.merge()[base_vocab_size:].float().numpy()
                 a = a[:base_vocab_size]

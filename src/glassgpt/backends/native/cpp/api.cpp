@@ -234,6 +234,54 @@ API int glassgpt_set_vector(void* handle, int layer, int which, const float* val
     });
 }
 
+// The number of a new adapter that changes nothing yet, or -1.
+API int glassgpt_new_adapter(void* handle) {
+    int number = -1;
+    guarded([&] {
+        const Call h(handle);
+        Adapter adapter;
+        adapter.changes.resize(h->model.layers.size() * 4);
+        h->model.adapters.push_back(std::move(adapter));
+        number = int(h->model.adapters.size());
+    });
+    return number;
+}
+
+// The change of a matrix of a block, numbered as in `glassgpt_set_matrix`: W + A B with A (n_in, rank) as its transpose,
+// and B (rank, n_out).
+API int glassgpt_set_low_rank(void* handle, int number, int layer, int which, int rank, const float* a,
+                              const float* b) {
+    return guarded([&] {
+        const Call h(handle);
+        if (number < 1 || number > int(h->model.adapters.size())) throw Error("no such adapter");
+        if (which < 2 || which > 5 || layer < 0 || layer >= h->model.shape.n_layer) throw Error("no such matrix");
+        const auto [n_out, n_in] = sizes_of(h->model.shape, which);
+        if (rank < 1 || rank > std::min(n_out, n_in)) throw Error("no such rank");
+        Adapter::Change change;
+        change.rank = rank, change.n_in = n_in, change.n_out = n_out;
+        change.ld_in = round_up(n_in, PANEL), change.ld_out = round_up(n_out, PANEL);
+        change.a_memory = Memory(size_t(rank * change.ld_in) * 4);
+        change.b_memory = Memory(size_t(rank * change.ld_out) * 4);
+        for (int r = 0; r < rank; r++) {
+            memcpy(change.a_memory.as<float>() + r * change.ld_in, a + int64_t(r) * n_in, size_t(n_in) * 4);
+            memcpy(change.b_memory.as<float>() + r * change.ld_out, b + int64_t(r) * n_out, size_t(n_out) * 4);
+        }
+        change.a = change.a_memory.as<float>(), change.b = change.b_memory.as<float>();
+        h->model.adapters[size_t(number - 1)].changes[size_t(layer * 4 + which - 2)] = std::move(change);
+    });
+}
+
+// Which adapter a row computes with from now on, 0 for none.
+API int glassgpt_set_adapter(void* handle, void* cache, int row, int number) {
+    return guarded([&] {
+        const Call h(handle);
+        Cache& rows = *static_cast<Cache*>(cache);
+        if (row < 0 || row >= rows.rows) throw Error("no such row");
+        if (number < 0 || number > int(h->model.adapters.size())) throw Error("no such adapter");
+        rows.adapters[size_t(row)] = number;
+    });
+}
+
 // Whether everything has been set, so that a pass touches only memory that is there.
 API int glassgpt_check(void* handle) {
     return guarded([&] {

@@ -116,6 +116,7 @@ Cache::Cache(const Model& model, int rows_, int context_, int dtype_, int parts_
     row_bytes = page_bytes * size_t(round_up(context, PAGE) / PAGE);
     memory = Memory(row_bytes * size_t(rows));
     memory.use_large_pages();
+    adapters.resize(size_t(rows));
 }
 
 HeadCache Cache::head(int layer, int row, int head) const {
@@ -264,6 +265,17 @@ void Engine::multiply(const Matrix& w, const InputParts& in, int n, float* out, 
     });
 }
 
+// Adds to each token's product with a matrix of a block what its adapter changes.
+void Engine::adapt(const Model& model, const std::vector<int>& adapters, int layer, int which, const float* x,
+                   int64_t ldx, float* out, int64_t ldo) {
+    pool_->each(int64_t(adapters.size()), [&](int64_t i, int) {
+        const int number = adapters[size_t(i)];
+        if (number == 0) return;
+        const Adapter::Change& change = model.adapters[size_t(number - 1)].changes[size_t(layer * 4 + which)];
+        if (change.rank > 0) kernels->add_low_rank(change, x + i * ldx, out + i * ldo);
+    });
+}
+
 void Engine::attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles) {
     float scale = model.shape.scale_by_head ? 1.0f / std::sqrt(float(model.d_head)) : 1.0f;
     if (model.shape.scale_by_layer) scale /= float(layer + 1);
@@ -291,7 +303,9 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
     const Shape& s = model.shape;
     const int C = s.n_embd;
     int n = int(step.ids.size());
+    std::vector<int> adapters = step.adapters;  // of the n tokens
     float *x = space_.x.as<float>(), *wide = space_.wide.as<float>(), *attended = space_.attended.as<float>();
+    const float* normed = space_.normed.as<float>();
     pool_->each(n, [&](int64_t i, int) {
         float* out = x + i * space_.ld;
         embed(model.wte, step.ids[size_t(i)], out);
@@ -304,6 +318,7 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
         InputParts in = normalize(layer.c_attn, x, space_.ld, layer.ln_1_weight, layer.ln_1_bias, s.layer_norm_epsilon,
                                   n, cache.parts);
         multiply(layer.c_attn, in, n, wide, space_.ld_wide, STORE, 0);
+        adapt(model, adapters, l, 0, normed, space_.ld, wide, space_.ld_wide);
         pool_->each(n, [&](int64_t i, int) {
             const float* k = wide + i * space_.ld_wide + C;
             const int row = step.rows[size_t(i)], position = step.positions[size_t(i)];
@@ -318,16 +333,28 @@ void Engine::hidden(const Model& model, Cache& cache, const Step& step) {
             n = int(step.keep.size());
             for (int i = 0; i < n; i++) memmove(x + i * space_.ld, x + step.keep[size_t(i)] * space_.ld, size_t(C) * 4);
             if (n == 0) return;
+            if (!adapters.empty()) {
+                for (int i = 0; i < n; i++) adapters[size_t(i)] = adapters[size_t(step.keep[size_t(i)])];
+                adapters.resize(size_t(n));
+            }
         } else {
             attend(model, cache, l, step.all_tiles);
         }
         in = quantize(layer.c_proj, attended, space_.ld, n, cache.parts);
         multiply(layer.c_proj, in, n, x, space_.ld, ADD, 0);
+        adapt(model, adapters, l, 1, attended, space_.ld, x, space_.ld);
         in = normalize(layer.c_fc, x, space_.ld, layer.ln_2_weight, layer.ln_2_bias, s.layer_norm_epsilon, n,
                        cache.parts);
-        multiply(layer.c_fc, in, n, wide, space_.ld_wide, ACTIVATE, s.activation);
+        multiply(layer.c_fc, in, n, wide, space_.ld_wide, adapters.empty() ? ACTIVATE : STORE, s.activation);
+        if (!adapters.empty()) {  // what an adapter adds is activated with the rest
+            adapt(model, adapters, l, 2, normed, space_.ld, wide, space_.ld_wide);
+            pool_->each(n, [&](int64_t i, int) {
+                kernels->activate(wide + i * space_.ld_wide, layer.c_fc.out_padded, s.activation);
+            });
+        }
         in = quantize(layer.mlp_proj, wide, space_.ld_wide, n, cache.parts);
         multiply(layer.mlp_proj, in, n, x, space_.ld, ADD, 0);
+        adapt(model, adapters, l, 3, wide, space_.ld_wide, x, space_.ld);
     }
 }
 
@@ -344,6 +371,8 @@ void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>&
     Step step;
     auto flush = [&] {
         step.plan_tiles(std::min(kernels->queries, MAX_QUERIES));
+        if (std::any_of(step.rows.begin(), step.rows.end(), [&](int row) { return cache.adapters[size_t(row)]; }))
+            for (int row : step.rows) step.adapters.push_back(cache.adapters[size_t(row)]);
         const int n = int(step.keep.size());
         hidden(model, cache, step);
         if (n > 0) {

@@ -90,6 +90,14 @@ struct Layer {
     OwnedMatrix c_attn, c_proj, c_fc, mlp_proj;
 };
 
+// Changes of low rank to the matrices of the blocks, which some rows of a cache compute with (LoRA).
+struct Adapter {
+    struct Change : LowRank {
+        Memory a_memory, b_memory;
+    };
+    std::vector<Change> changes;  // [layer * 4 + which], in the order of the matrices in `Layer`; rank 0: none
+};
+
 struct Model {
     explicit Model(const Shape& shape);
     Shape shape;
@@ -99,6 +107,7 @@ struct Model {
     Memory wpe;  // float32 (n_positions, n_embd)
     std::vector<Layer> layers;
     Memory ln_f_weight, ln_f_bias;
+    std::vector<Adapter> adapters;  // number 1 is the first; 0 means none
     Arena arena;
     MappedRange mapped;  // the matrices that lie in a file
     size_t n_bytes() const { return arena.used() + mapped.used(); }  // of the matrices
@@ -115,6 +124,7 @@ struct Cache {
     size_t key_bytes, value_bytes, scale_bytes, head_bytes;  // of one head, on one page
     size_t page_bytes, row_bytes;                            // a page has all layers and heads of 64 positions
     Memory memory;
+    std::vector<int> adapters;  // of each row, 0 for none
 };
 
 // Tokens of one row, from position `start` on.
@@ -142,6 +152,7 @@ struct Step {
         int row, position, first, count, out;  // `first` and `out`: among the tokens read, among those kept
     };
     std::vector<int> ids, rows, positions;  // of each token
+    std::vector<int> adapters;              // of each token, or empty: none has one
     std::vector<int> keep;                  // numbers of tokens whose final vectors are wanted, ascending
     std::vector<Tile> all_tiles, kept_tiles;
     void plan_tiles(int queries);
@@ -207,6 +218,8 @@ private:
     void in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                   const int32_t* targets, const Head& head);
     void hidden(const Model& model, Cache& cache, const Step& step);
+    void adapt(const Model& model, const std::vector<int>& adapters, int layer, int which, const float* x, int64_t ldx,
+               float* out, int64_t ldo);
     void attend(const Model& model, Cache& cache, int layer, const std::vector<Step::Tile>& tiles);
     void multiply(const Matrix& w, const InputParts& in, int n, float* out, int64_t ldo, int epilogue, int activation);
     InputParts quantize(const Matrix& w, const float* x, int64_t ldx, int n, int parts);

@@ -65,6 +65,14 @@ struct Attention {
 
 constexpr int MAX_QUERIES = 8;
 
+// A change of low rank to a matrix, of one token: out += (x A) B, computed in the same order for any other tokens.
+struct LowRank {
+    const float* a;  // [rank][ld_in]: zeros after n_in
+    const float* b;  // [rank][ld_out]: zeros after n_out
+    int rank = 0, n_in, n_out;
+    int64_t ld_in, ld_out;
+};
+
 struct Kernels {
     const char* name;
     int queries;  // how many `attend` computes best at a time
@@ -79,6 +87,7 @@ struct Kernels {
     void (*store_value)(const float* v, const HeadCache& cache, int position);
     void (*attend)(const Attention&);
     void (*activate)(float* x, int n, int activation);
+    void (*add_low_rank)(const LowRank&, const float* x, float* out);
     // max over x, the index of the first that is as large, and sum(exp(x - max)), in float64.
     void (*softmax_sum)(const float* x, int n, float* best, int* argbest, double* sum);
     // sum(exp((x - best) / temperature)), all in float64.

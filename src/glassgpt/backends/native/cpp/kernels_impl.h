@@ -96,6 +96,37 @@ void activate(float* x, int n, int activation) {
     for (int i = 0; i < n; i += 16) store(x + i, activated(load(x + i), activation));
 }
 
+// ---- changes of low rank ----
+
+template <int N>
+INLINE void add_ranks(const LowRank& w, int first, const float* x, float* out) {
+    F sums[N];
+    times<N>([&](auto r) FORCED { sums[r] = zero(); });
+    const float* a = w.a + first * w.ld_in;
+    const int whole = w.n_in / 16 * 16;
+    for (int i = 0; i < whole; i += 16) {
+        const F some = load(x + i);
+        times<N>([&](auto r) FORCED { sums[r] = fma(some, load(a + r * w.ld_in + i), sums[r]); });
+    }
+    if (whole < w.n_in) {
+        const F some = load_some(x + whole, w.n_in - whole);
+        times<N>([&](auto r) FORCED { sums[r] = fma(some, load(a + r * w.ld_in + whole), sums[r]); });
+    }
+    times<N>([&](auto r) FORCED { sums[r] = set(horizontal_sum(sums[r])); });
+    const float* b = w.b + first * w.ld_out;
+    for (int i = 0; i < w.n_out; i += 16) {
+        F sum = load(out + i);
+        times<N>([&](auto r) FORCED { sum = fma(sums[r], load(b + r * w.ld_out + i), sum); });
+        store(out + i, sum);
+    }
+}
+
+void add_low_rank(const LowRank& w, const float* x, float* out) {
+    int first = 0;
+    for (; first + 4 <= w.rank; first += 4) add_ranks<4>(w, first, x, out);
+    for (; first < w.rank; first++) add_ranks<1>(w, first, x, out);
+}
+
 // ---- norms and quantization ----
 
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* out) {
@@ -597,7 +628,7 @@ float multiply_bytes(int n) {
 
 inline Kernels table(const char* name) {
     return {name,         ATTEND_QUERIES, matmul,       layer_norm, quantize_row, quantize_groups, store_key,
-            store_value,  attend,       activate,   softmax_sum, weight_sum, multiply_bytes, PEAK_SUMS * 64};
+            store_value,  attend,       activate,   add_low_rank, softmax_sum, weight_sum, multiply_bytes, PEAK_SUMS * 64};
 }
 
 }  // namespace
