@@ -252,13 +252,13 @@ def test_a_head_reads_the_extract_token(glassgpt: Run, classifier: Path, lines: 
 
     gpt = package.load(classifier)
     assert gpt.task is not None
-    assert gpt.score is not None
+    assert gpt.classifier is not None
     texts = ["Dull.", "The red cat sleeps, and the fox sleeps, too."]
     for text, found in zip(texts, gpt.classify(texts), strict=True):
         ids = gpt.encode("<|endoftext|>", True) + gpt.encode(text) + gpt.encode("<extract>", True)
         with torch.inference_mode():
             hidden = gpt.torch_model.hidden(torch.tensor([ids]))[0, -1].numpy()
-        logits = gpt.score @ hidden
+        logits = gpt.classifier @ hidden
         shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
         # Padding the batch changes the order of some float32 sums.
         assert list(found.probabilities.values()) == pytest.approx(shares.tolist(), abs=1e-5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgpt.inspect.batches.traces import Traces
+    from glassgpt.inspect.surprisal.scored_text import SurprisalTexts
     from glassgpt.inspect.traceable_model import TraceableModel
 
 
@@ -19,3 +21,22 @@ class ExperimentMethods:
         from glassgpt.inspect.batches.traces import Traces
 
         return Traces(self, prompts, memory)
+
+    def score(
+        self: TraceableModel,
+        texts: str | Sequence[str],
+        *,
+        bos: bool = True,
+        context: int | None = None,
+        stride: int | None = None,
+    ) -> SurprisalTexts:
+        """Surprisal, entropy and rank of every token and every word of texts.
+
+        With `bos` an end-of-text token stands before each, as in training, which predicts the first token.
+        Texts longer than `context` (the model's) are read in windows that advance by `stride` tokens (half
+        of it), so that each token is given at least the difference as context.
+        """
+        from glassgpt.inspect.surprisal.scored_text import SurprisalTexts, score_texts
+
+        several = [texts] if isinstance(texts, str) else list(texts)
+        return SurprisalTexts(list(score_texts(self, several, bos=bos, context=context, stride=stride)))

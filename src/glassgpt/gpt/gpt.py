@@ -63,7 +63,7 @@ class GPT(TaskMethods, ExperimentMethods):
         checkpoint: Checkpoint | None = None,
         *,
         task: str | None = None,
-        score: np.ndarray | None = None,
+        classifier: np.ndarray | None = None,
     ) -> None:
         if tokenizer is not None and not tokenizer.fits(backend.config.vocab_size):
             size = backend.config.vocab_size
@@ -76,7 +76,7 @@ class GPT(TaskMethods, ExperimentMethods):
         self.backend = backend
         self.tokenizer = tokenizer
         self.name = name
-        self.score = score  # (classes, C): the head of a classifier
+        self.classifier = classifier  # the head of a classifier, (classes, C)
         self._task = task
         self._checkpoint = checkpoint
         self._model: Any = None  # with taps, if the backend has none

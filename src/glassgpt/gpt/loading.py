@@ -43,7 +43,7 @@ def load(
         loaded = load_backend(checkpoint, backend, device=device, dtype=dtype, cache_dtype=cache_dtype)
         again = None if hasattr(loaded, "model") else checkpoint  # read again for a trace
         task, score = checkpoint.task, checkpoint.score
-        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, task=task, score=score)
+        gpt = GPT(loaded, checkpoint.tokenizer, str(name_or_path), again, task=task, classifier=score)
         if draft is not None:
             other = load_checkpoint(str(draft), progress=progress)
             gpt.use_draft(load_backend(other, backend, device=device, dtype=dtype), other.tokenizer)

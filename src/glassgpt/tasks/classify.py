@@ -93,7 +93,7 @@ def score_by_head(gpt: TaskModel, task: Task, encoder: Encoder, prompts: list[li
     """The logits of the head for each prompt, whose last token is the extract token: (N, labels)."""
     import torch
 
-    if gpt.score is None or len(gpt.score) != len(task.labels):
+    if gpt.classifier is None or len(gpt.classifier) != len(task.labels):
         raise SettingError(
             f"{gpt.name} has no head for the {len(task.labels)} labels of {task.name}. Tune it again."
         )
@@ -108,7 +108,7 @@ def score_by_head(gpt: TaskModel, task: Task, encoder: Encoder, prompts: list[li
         last = torch.tensor([len(row) - 1 for row in batch], device=device)  # (B)
         with torch.inference_mode():
             hidden = model.hidden(ids)[torch.arange(len(batch), device=device), last]  # (B, C)
-        rows.append(np.asarray(hidden.float().cpu().numpy() @ gpt.score.T))
+        rows.append(np.asarray(hidden.float().cpu().numpy() @ gpt.classifier.T))
     return np.concatenate(rows)
 
 

@@ -12,7 +12,7 @@ from glassgpt.tasks.definition import Task
 
 
 class TaskModel(LanguageModel, Protocol):
-    score: np.ndarray | None  # (classes, C): the head of a classifier
+    classifier: np.ndarray | None  # (classes, C): the head of a classifier
 
     @property
     def task(self) -> Task | None: ...

@@ -39,6 +39,14 @@ COMMANDS = {
             'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
         ),
     ),
+    "score": Command(
+        "measure how surprising each word of a text is",
+        (
+            "glassgpt score story.txt",
+            "glassgpt score sentences.txt --lines --by sentence",
+            "glassgpt score stimuli.jsonl --by word --model gpt2 > surprisal.tsv",
+        ),
+    ),
     "explore": Command(
         "see inside the model, in the browser",
         (

@@ -98,7 +98,7 @@ class TaskData:
         source, direction = self.sample
         was_training = model.training
         try:
-            gpt = GPT(TorchBackend(model), self.start.tokenizer, "this model", score=head_of(model))
+            gpt = GPT(TorchBackend(model), self.start.tokenizer, "this model", classifier=head_of(model))
             if self.task.classifies:
                 result = classify_task(gpt, self.task, [source])[0]
                 output = f"{result.label} ({result.probabilities[result.label]:.0%})"
