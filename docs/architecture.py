@@ -40,6 +40,7 @@ ROOMS = {
     "train": ("text → weights", "data, the loop, distributed, checkpoints, report"),
     "evaluate": ("model → metrics", "the paper's tasks, perplexity, harness"),
     "music": ("MIDI ↔ events", "performances, sound, piano rolls"),
+    "course": ("twelve lessons", "exercises that check themselves"),
     "http": ("any server", "limits, Host checks, errors"),
     "explorer": ("the web page", "routes, schemas, page/"),
     "serve": ("the HTTP server", "OpenAI's API, models, metrics"),
@@ -51,7 +52,7 @@ GROUPS = {  # color -> what the rooms are for, and which
         "running a model",
         ("tokenizer", "model", "backends", "weights", "generate", "tasks", "gpt"),
     ),
-    "#5fd4c4": ("studying and training one", ("inspect", "verify", "train", "evaluate", "music")),
+    "#5fd4c4": ("studying and training one", ("inspect", "verify", "train", "evaluate", "music", "course")),
     "#ff8fa3": ("interfaces", ("http", "explorer", "serve", "cli")),
 }
 

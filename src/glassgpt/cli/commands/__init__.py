@@ -55,6 +55,14 @@ COMMANDS = {
             "glassgpt explore --model runs/mine --port 9000 --no-browser",
         ),
     ),
+    "course": Command(
+        "learn how GPT-2 works, in twelve lessons",
+        (
+            "glassgpt course",
+            "glassgpt course 1",
+            "glassgpt course 3 --to lessons/ --no-open",
+        ),
+    ),
     "translate": Command(
         "translate English into French, or French into English",
         (
