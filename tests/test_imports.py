@@ -13,6 +13,7 @@ TORCH_ROOMS = ("model", "backends.torch", "train", "evaluate", "tasks")
 LIGHT = ("model", "model.variants", "model.numpy_gpt2", "backends.torch", "backends.torch.openmp")
 TORCH_MODULES = (
     "inspect.divergence",
+    "inspect.experiments.activation_gradients",
     "inspect.torch_forward",
     "inspect.attribution.gradients",
     "verify.layer_modes",

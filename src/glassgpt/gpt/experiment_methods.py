@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glassgpt.progress import Progress, no_progress
+
 if TYPE_CHECKING:
+    import numpy as np
+
     from glassgpt.inspect.batches.traces import Traces
+    from glassgpt.inspect.experiments.contrast import SteeringVector
+    from glassgpt.inspect.experiments.pairs import Into
+    from glassgpt.inspect.experiments.sites import Head
+    from glassgpt.inspect.experiments.sweep_result import SweepResult
     from glassgpt.inspect.surprisal.scored_text import SurprisalTexts
     from glassgpt.inspect.traceable_model import TraceableModel
 
@@ -40,3 +49,116 @@ class ExperimentMethods:
 
         several = [texts] if isinstance(texts, str) else list(texts)
         return SurprisalTexts(list(score_texts(self, several, bos=bos, context=context, stride=stride)))
+
+    def sweep(
+        self: TraceableModel,
+        clean: Any,
+        corrupted: Any,
+        patch: str = "resid_post",
+        metric: Any = "logit_diff",
+        *,
+        answer: Any = None,
+        minus: Any = None,
+        continuation: Any = None,
+        layers: int | Sequence[int] | None = None,
+        positions: Any = None,
+        into: Into = "corrupted",
+        memory: float = 1.0,
+        save: str | Path | None = None,
+        progress: Progress = no_progress,
+    ) -> SweepResult:
+        """Activation patching: run the corrupted prompts with one activation of the clean ones, for each.
+
+        `patch` is "resid_pre", "resid_mid", "resid_post", "attn" or "mlp" (layer x position), or "head", "q",
+        "k", "v", "pattern" or "neuron" (layer x head or neuron, at all positions; with `positions="each"` or
+        a list of positions, at each of these). A position is an index, the text of a token, or a function of
+        the tokens' texts. `metric` is a name ("logit_diff" with `answer` and `minus`, "logit", "probability",
+        "log_probability", "kl", "loss" with `continuation`), an object of `glassgpt.inspect`, or a function
+        of logits (B, V). `into="clean"` patches the other way round. With `save`, a file, a sweep that was
+        interrupted goes on where it stopped.
+        """
+        from glassgpt.inspect.experiments.sweep import sweep
+
+        return sweep(
+            self, clean, corrupted, patch, metric, answer=answer, minus=minus, continuation=continuation,
+            layers=layers, positions=positions, into=into, memory=memory, save=save, progress=progress,
+        )  # fmt: skip
+
+    def path_patch(
+        self: TraceableModel,
+        clean: Any,
+        corrupted: Any,
+        sender: Head | Sequence[Head] | None = None,
+        receivers: Head | Sequence[Head] | None = None,
+        metric: Any = "logit_diff",
+        *,
+        answer: Any = None,
+        minus: Any = None,
+        continuation: Any = None,
+        position: Any = None,
+        freeze_mlps: bool = False,
+        into: Into = "clean",
+        memory: float = 1.0,
+        progress: Progress = no_progress,
+    ) -> SweepResult:
+        """Path patching: run the clean prompts with the corrupted output of a head, `sender=Head(5, 5)`, only
+        along the paths to the inputs of `receivers=[Head(8, 6, "v")]`.
+
+        Without `sender`, every head before the last receiver is one, each by itself; without `receivers`, the
+        paths lead to the logits. All other heads keep their output. Paths lead through MLPs as well (Wang et
+        al. 2022), unless `freeze_mlps`. `position` is the sender's, by default all.
+        """
+        from glassgpt.inspect.experiments.path_patch import path_patch
+
+        return path_patch(
+            self, clean, corrupted, sender, receivers, metric, answer=answer, minus=minus,
+            continuation=continuation, position=position, freeze_mlps=freeze_mlps, into=into, memory=memory,
+            progress=progress,
+        )  # fmt: skip
+
+    def attribution_patch(
+        self: TraceableModel,
+        clean: Any,
+        corrupted: Any,
+        patch: str = "resid_post",
+        metric: Any = "logit_diff",
+        *,
+        answer: Any = None,
+        minus: Any = None,
+        continuation: Any = None,
+        layers: int | Sequence[int] | None = None,
+        positions: Any = None,
+        into: Into = "corrupted",
+        memory: float = 1.0,
+        progress: Progress = no_progress,
+    ) -> SweepResult:
+        """What `sweep` would find, estimated by gradients: two forward passes and one backward instead of one
+        run for each patch. For small changes; verify what matters by `sweep`. Needs PyTorch."""
+        from glassgpt.inspect.experiments.attribution_patch import attribution_patch
+
+        return attribution_patch(
+            self, clean, corrupted, patch, metric, answer=answer, minus=minus, continuation=continuation,
+            layers=layers, positions=positions, into=into, memory=memory, progress=progress,
+        )  # fmt: skip
+
+    def contrast(
+        self: TraceableModel, positive: Any, negative: Any, layer: int, pool: str = "last"
+    ) -> SteeringVector:
+        """A steering vector from two lists of texts: the difference of their mean streams after a block, at
+        the last token of each (`pool="mean"`: over all its tokens). `.edit(strength)` is the edit."""
+        from glassgpt.inspect.experiments.contrast import contrast
+
+        return contrast(self, positive, negative, layer, pool)
+
+    def embed(
+        self: TraceableModel,
+        texts: Any,
+        layer: int = -1,
+        pool: str = "mean",
+        progress: Progress = no_progress,
+    ) -> np.ndarray:
+        """A vector for each text, (texts, C): the residual stream after a block, as the mean over its tokens
+        or at the "last" or "first"."""
+        from glassgpt.inspect.experiments.embed import embed
+
+        return embed(self, texts, layer, pool, progress=progress)

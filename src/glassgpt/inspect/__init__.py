@@ -2,7 +2,8 @@
 
 Read taps.py (the steps by name) and forward.py (the pass that shows them), then traces/ (what one text
 computes), edits/ (ablation, patching, steering), attribution/ (what a logit comes from), batches/ (many
-texts), parameters/ (weights and their tally) and figures/ (how results render themselves).
+texts), experiments/ (sweeps, path patching), parameters/ (weights and their tally) and figures/ (how results
+render themselves).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
         SteerToken,
     )
     from glassgpt.inspect.edits.intervene import Intervention
+    from glassgpt.inspect.experiments.contrast import SteeringVector
+    from glassgpt.inspect.experiments.sites import Head
+    from glassgpt.inspect.experiments.sweep_result import SweepResult
     from glassgpt.inspect.parameters.tally import Tally
     from glassgpt.inspect.traces.lens import Lens, TokenLoss
     from glassgpt.inspect.traces.trace import Trace
@@ -48,6 +52,7 @@ _MODULE_OF = {
     "Decomposition": "batches.decompose",
     "DirectLogitAttribution": "attribution.attribute",
     "Edit": "edits.edits",
+    "Head": "experiments.sites",
     "Intervention": "edits.intervene",
     "KLDivergence": "batches.metrics",
     "Lens": "traces.lens",
@@ -61,6 +66,8 @@ _MODULE_OF = {
     "Probability": "batches.metrics",
     "Steer": "edits.edits",
     "SteerToken": "edits.edits",
+    "SteeringVector": "experiments.contrast",
+    "SweepResult": "experiments.sweep_result",
     "Tally": "parameters.tally",
     "TokenAttribution": "attribution.attribute",
     "TokenLoss": "traces.lens",
@@ -78,6 +85,7 @@ __all__ = [
     "Decomposition",
     "DirectLogitAttribution",
     "Edit",
+    "Head",
     "Intervention",
     "KLDivergence",
     "Lens",
@@ -91,6 +99,8 @@ __all__ = [
     "Probability",
     "Steer",
     "SteerToken",
+    "SteeringVector",
+    "SweepResult",
     "Tally",
     "TokenAttribution",
     "TokenLoss",

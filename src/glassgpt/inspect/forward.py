@@ -6,7 +6,7 @@ model/gpt2.py, on any device. Both show the same steps, and agree to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +43,13 @@ class Forward(Protocol):
 
     def block(self, layer: int, x: AnyArray, tap: Tap) -> AnyArray:
         """One block, from the stream that enters it to the one that leaves it, (T, C)."""
+        ...
+
+    def blocks(
+        self, layers: range, x: AnyArray, ids: Sequence[Sequence[int]], taps: Mapping[int, Tap]
+    ) -> AnyArray:
+        """Consecutive blocks for several texts of one length: from the streams (B, T, C) that enter the first
+        to those that leave the last. A tap of a block is shown `attn.z`, not `h.3.attn.z`."""
         ...
 
     def final_norm(self, x: AnyArray) -> AnyArray:
@@ -100,6 +107,13 @@ class NumpyForward:
 
     def block(self, layer: int, x: AnyArray, tap: Tap) -> AnyArray:
         return self.model.block(layer, x[None], tap=within(tap, f"h.{layer}"))[0]
+
+    def blocks(
+        self, layers: range, x: AnyArray, ids: Sequence[Sequence[int]], taps: Mapping[int, Tap]
+    ) -> AnyArray:
+        for layer in layers:
+            x = self.model.block(layer, x, tap=taps.get(layer))
+        return x
 
     def final_norm(self, x: AnyArray) -> AnyArray:
         return self.model.layer_norm("ln_f", x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from glassgpt.backends.torch.fast_path import has_standard_blocks, is_unmodified
 from glassgpt.config import Config
 from glassgpt.inspect.forward import Tap
+from glassgpt.inspect.taps import split_name
 from glassgpt.model.cache import Cache
 from glassgpt.model.gpt2 import GPT2, Attention, Block, Projection
 from glassgpt.model.tap import within
@@ -46,6 +47,36 @@ class TorchForward:
     def block(self, layer: int, x: Tensor, tap: Tap) -> Tensor:
         out: Tensor = self._block(layer)(x[None], None, None, None, within(tap, f"h.{layer}"))
         return out[0]
+
+    @torch.no_grad()
+    def blocks(
+        self, layers: range, x: Tensor, ids: Sequence[Sequence[int]], taps: Mapping[int, Tap]
+    ) -> Tensor:
+        if not layers:
+            return x
+        if not self.runs_blocks_alone:
+            return self._blocks_of_whole_pass(layers, x, ids, taps)
+        for layer in layers:
+            x = self._block(layer)(x, None, None, None, taps.get(layer))
+        return x
+
+    def _blocks_of_whole_pass(
+        self, layers: range, x: Tensor, ids: Sequence[Sequence[int]], taps: Mapping[int, Tap]
+    ) -> Tensor:
+        """For blocks of another kind: the whole pass, with these streams put in before the first block."""
+        entry = "embedding" if layers[0] == 0 else f"h.{layers[0] - 1}.resid_post"
+        left: list[Tensor] = []
+
+        def tap(name: str, values: Tensor) -> Tensor:
+            layer, step = split_name(name)
+            if layer is not None and layer in taps:
+                values = taps[layer](step, values)
+            if name == f"h.{layers[-1]}.resid_post":
+                left.append(values)
+            return x if name == entry else values
+
+        self.model.hidden(self._tensor(ids), tap=tap)
+        return left[0]
 
     @torch.no_grad()
     def final_norm(self, x: Tensor) -> Tensor:
