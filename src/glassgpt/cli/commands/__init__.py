@@ -177,6 +177,10 @@ COMMANDS = {
         "measure how fast a model is on this machine",
         ("glassgpt bench", "glassgpt bench gpt2 --dtype int8 --json", "glassgpt bench tiny --transformers"),
     ),
+    "doctor": Command(
+        "say what is installed, which engine computes, and what is missing",
+        ("glassgpt doctor", "glassgpt doctor --json"),
+    ),
     "completion": Command(
         "print a shell completion script",
         (
