@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from io import BytesIO
 from pathlib import Path
 
 from wheels import PLATFORMS, ROOT, build_all
@@ -41,8 +42,10 @@ def main() -> None:
         check_contents(wheel)
     run(BIN / "twine", "check", "--strict", *first)
     for wheel in wheels:
-        if "linux" in wheel.name:
-            check_linux(wheel)
+        if "manylinux" in wheel.name:
+            check_manylinux(wheel)
+        elif "musllinux" in wheel.name:
+            check_musllinux(wheel)
     bill = write_bill(work / f"{first[0].name.removesuffix('.tar.gz')}.cdx.json")
     check_runs(wheels)
     publish([*first, bill], args.out)
@@ -92,12 +95,29 @@ def check_contents(wheel: Path) -> None:
         raise SystemExit(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {LIMIT:,}")
 
 
-def check_linux(wheel: Path) -> None:
+def check_manylinux(wheel: Path) -> None:
     """auditwheel finds the platform that the wheel's tag promises."""
     shown = run(BIN / "auditwheel", "show", wheel)
     tag = next(one.tag for one in PLATFORMS.values() if wheel.stem.endswith(one.tag)).split(".")[0]
     if f'"{tag}"' not in " ".join(shown.split()):
         raise SystemExit(f"auditwheel does not find {tag} in {wheel.name}:\n{shown}")
+
+
+def check_musllinux(wheel: Path) -> None:
+    """The engine needs musl and nothing else. auditwheel would look for musl on this machine."""
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("/_engine.so"))
+        sections = ELFFile(BytesIO(archive.read(name))).iter_sections()
+        needed = [
+            tag.needed
+            for section in sections if isinstance(section, DynamicSection)
+            for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"
+        ]  # fmt: skip
+    if needed != ["libc.so"]:
+        raise SystemExit(f"{wheel.name}: the engine needs {needed}, not musl alone")
 
 
 def write_bill(path: Path) -> Path:

@@ -98,7 +98,7 @@ def test_an_installation_finds_the_models_in_their_package(source: Path, tmp_pat
         ("x86_64-linux-gnu", ".so", ["-s"]),
         ("aarch64-unknown-linux-musl", ".so", ["-s"]),
         ("arm64-apple-darwin23.1.0", ".dylib", []),
-        ("aarch64-unknown-macos.11.0", ".dylib", []),
+        ("aarch64-unknown-macos.11.0", ".dylib", ["-s"]),
         ("x86_64-w64-mingw32", ".dll", ["-s"]),
         ("x86_64-unknown-windows-gnu", ".dll", ["-s"]),
     ],
