@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from glassgpt.inspect.batches.traces import Traces
+    from glassgpt.inspect.components.head_scores import HeadScores
     from glassgpt.inspect.experiments.contrast import SteeringVector
     from glassgpt.inspect.experiments.pairs import Into
     from glassgpt.inspect.experiments.sites import Head
@@ -162,3 +163,17 @@ class ExperimentMethods:
         from glassgpt.inspect.experiments.embed import embed
 
         return embed(self, texts, layer, pool, progress=progress)
+
+    def heads(
+        self: TraceableModel, texts: Any = None, *, length: int = 50, sequences: int = 10, seed: int = 0
+    ) -> HeadScores:
+        """What every head does, as scores by kind, layer and head: the fraction of its attention that it
+        gives to the previous token, to an earlier copy of the token (duplicate_token), to the token after
+        an earlier copy (induction), to the first and to the current token; and how far it writes what it
+        reads (copying).
+
+        Measured on `sequences` of `length` random tokens, each repeated once; or on `texts`.
+        """
+        from glassgpt.inspect.components.head_scores import score_heads
+
+        return score_heads(self, texts, length=length, sequences=sequences, seed=seed)

@@ -9,6 +9,7 @@ from glassgpt.generate.prompt import Prompt
 from glassgpt.inspect.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from glassgpt.inspect.parameters.weights import ModelWeights
     from glassgpt.model import GPT2, NumpyGPT2
 
 
@@ -17,4 +18,6 @@ class TraceableModel(LanguageModel, Protocol):
     def model(self) -> GPT2 | NumpyGPT2: ...
     @property
     def torch_model(self) -> GPT2: ...
+    @property
+    def weights(self) -> ModelWeights: ...
     def trace(self, text: Prompt) -> Trace: ...

@@ -39,6 +39,10 @@ COMMANDS = {
             'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
         ),
     ),
+    "heads": Command(
+        "find induction heads and other kinds of attention heads",
+        ("glassgpt heads", "glassgpt heads gpt2 -k 3", "glassgpt heads runs/mine --text story.txt --json"),
+    ),
     "score": Command(
         "measure how surprising each word of a text is",
         (
