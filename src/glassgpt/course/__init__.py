@@ -7,6 +7,7 @@ my_file.py (the reader's my_gpt2.py), drawings.py, lessons.py. Nothing here need
 from glassgpt.course import drawings as draw
 from glassgpt.course.check import Verdict, check, hint, solution, use
 from glassgpt.course.models import SENTENCE, model, shape, trace, weights
+from glassgpt.course.multiplications import multiplications
 from glassgpt.course.my_file import keep, my_gpt2
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "hint",
     "keep",
     "model",
+    "multiplications",
     "my_gpt2",
     "shape",
     "solution",

@@ -1,7 +1,7 @@
 """How many multiplications a function does in its products of matrices: counted, not timed.
 
-The arrays among its arguments are lent as `CountingArray`s. numpy hands every operation on one of them to the two
-methods below, which count the products of matrices and pass everything else on.
+The arrays among its arguments are lent as `CountingArray`s. numpy hands every operation on one of them to
+the two methods below, which count the products of matrices and pass everything else on.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ class CountingArray(np.ndarray):
 
 
 def multiplications(function: Callable[..., Any], *arguments: Any) -> int:
-    """Call the function and count the multiplications of its matrix products (`@`, np.matmul, dot, einsum,
-    tensordot, inner). A dict among the arguments, such as a KV cache, is changed as the function changes it."""
+    """Call the function and count the multiplications of its matrix products: `@`, matmul, dot, einsum,
+    tensordot, inner. A dict among the arguments, such as a KV cache, changes as the function changes it."""
     if not callable(function):
-        raise SettingError("multiplications needs a function, and then its arguments: multiplications(block, x, ...).")
+        raise SettingError(
+            "multiplications needs a function and its arguments: multiplications(block, x, ...)"
+        )
     _counter.append(0)
     try:
         with lent(arguments) as counted:
@@ -55,7 +57,7 @@ def multiplications(function: Callable[..., Any], *arguments: Any) -> int:
 
 @contextmanager
 def lent(arguments: tuple[Any, ...]) -> Iterator[list[Any]]:
-    """The arguments with counting arrays; dicts are the same objects, and have plain arrays again afterwards."""
+    """The arguments with counting arrays. Dicts stay the same objects, and have plain arrays again later."""
     dicts = [argument for argument in arguments if type(argument) is dict]
     try:
         for own in dicts:
@@ -93,23 +95,26 @@ def matmul_size(a: Any, b: Any) -> int:
     """(..., n, m) @ (..., m, k): n m k for each matrix of the batch."""
     one, other = np.shape(a), np.shape(b)
     batch = math.prod(np.broadcast_shapes(one[:-2], other[:-2]))
-    return batch * math.prod(one[-2:]) * (other[-1] if len(other) > 1 else 1)
+    return int(batch * math.prod(one[-2:]) * (other[-1] if len(other) > 1 else 1))
 
 
 def dot_size(a: Any, b: Any, out: Any = None) -> int:
     """Every row of one with every column of the other."""
     one, other = np.shape(a), np.shape(b)
-    return math.prod(one) * math.prod(other) // (other[-2] if len(other) > 1 else other[-1] if other else 1)
+    inner: int = other[-2] if len(other) > 1 else other[-1] if other else 1
+    return int(math.prod(one) * math.prod(other) // inner)
 
 
 def inner_size(a: Any, b: Any) -> int:
-    return math.prod(np.shape(a)) * math.prod(np.shape(b)) // np.shape(b)[-1]
+    inner: int = np.shape(b)[-1]
+    return int(math.prod(np.shape(a)) * math.prod(np.shape(b)) // inner)
 
 
 def tensordot_size(a: Any, b: Any, axes: Any = 2) -> int:
     shape = np.shape(a)
-    summed = shape[len(shape) - axes :] if isinstance(axes, int) else [shape[i] for i in np.atleast_1d(axes[0])]
-    return math.prod(shape) * math.prod(np.shape(b)) // math.prod(summed)
+    summed = range(len(shape) - axes, len(shape)) if isinstance(axes, int) else np.atleast_1d(axes[0])
+    inner: int = math.prod(shape[i] for i in summed)
+    return int(math.prod(shape) * math.prod(np.shape(b)) // inner)
 
 
 def einsum_size(subscripts: str, *operands: Any, **_: Any) -> int:

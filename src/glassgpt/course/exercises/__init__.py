@@ -14,6 +14,12 @@ MODULES = (
     "lesson04_heads",
     "lesson05_block",
     "lesson06_stack",
+    "lesson07_sampling",
+    "lesson08_cache",
+    "lesson09_parameters",
+    "lesson10_learning",
+    "lesson11_family",
+    "lesson12_beyond",
 )
 
 
