@@ -28,6 +28,9 @@ class GlassGPTBuildHook(BuildHookInterface[Any]):
             build_data["dependencies"].append(f"glassgpt-models=={self.metadata.version}")
         if self.target_name == "wheel":
             self.add_engine(build_data)
+            if version != "editable":  # a checkout's notebooks are found where they are
+                for notebook in sorted((Path(self.root) / "course").glob("*.ipynb")):
+                    build_data["force_include"][str(notebook)] = f"glassgpt/course/notebooks/{notebook.name}"
 
     def add_engine(self, build_data: dict[str, Any]) -> None:
         build = load_build_module(Path(self.root))

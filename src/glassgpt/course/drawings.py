@@ -51,8 +51,8 @@ def matrix(
     n_rows, n_columns = table.shape
     finite = np.where(np.isfinite(table), table, 0.0)
     largest = max(float(np.abs(finite).max(initial=0.0)), 1e-9)
-    names = [visible(name) for name in (rows if rows is not None else [""] * n_rows)]
-    heads = [visible(name) for name in (columns if columns is not None else [])]
+    names = [mark_space(name) for name in (rows if rows is not None else [""] * n_rows)]
+    heads = [mark_space(name) for name in (columns if columns is not None else [])]
     left = MARGIN + max([8.0, *(len(name) * 12 * CHAR_WIDTH + 10 for name in names)])
     if n_rows * n_columns > 240:
         return pixels(finite / largest, table, title, left, names)
@@ -93,7 +93,7 @@ def pixels(shades: np.ndarray, table: np.ndarray, title: str, left: float, names
 def bars(labels: Sequence[str], values: Sequence[float], *, title: str, digits: int = 3) -> Drawing:
     """A bar for each value, to the right; negative ones are warm."""
     numbers = [float(value) for value in values]
-    names = [visible(label) for label in labels]
+    names = [mark_space(label) for label in labels]
     largest = max([1e-12, *map(abs, numbers)])
     left = MARGIN + max([8.0, *(len(name) * 12 * CHAR_WIDTH + 12 for name in names)])
     room = WIDTH - left - MARGIN - 90
@@ -190,6 +190,13 @@ def line(figure: Figure, one: tuple[float, float], other: tuple[float, float], c
 
     middle = ((one[0] + other[0]) / 2, (one[1] + other[1]) / 2)
     figure.marks.append(Arc(one, middle, other, color, 1.8))
+
+
+def mark_space(label: str) -> str:
+    """A token shows the space at its start; the spaces inside a label are just spaces."""
+    inner = label.strip(" ")
+    start, end = label.index(inner), len(label) - len(label.rstrip(" "))
+    return visible(label[:start]) + inner + visible(" " * end) if inner else visible(label)
 
 
 def format_cell(value: float, digits: int) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from glassgpt.gpt import GPT
     from glassgpt.inspect.traces.trace import Trace
 
-SENTENCE = "The robot opened the door and"
+SENTENCE = "A king must obey the orders given him"
 
 
 @cache

@@ -16,7 +16,8 @@ STYLE = """
 body{max-width:46rem;margin:2rem auto;padding:0 1rem;background:var(--back);color:var(--text);
 font:17px/1.55 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 pre{overflow-x:auto;padding:.7rem 1rem;border-radius:6px;font:13px/1.5 ui-monospace,Menlo,Consolas,monospace}
-pre.in{background:var(--code)}pre.out{border-left:3px solid var(--line);padding:.2rem 1rem}
+pre.in{background:var(--code)}
+pre.out{border-left:3px solid var(--line);padding:.2rem 1rem;white-space:pre-wrap}
 .figure{overflow-x:auto}svg{max-width:100%;height:auto}table{border-collapse:collapse}
 td,th{border:1px solid var(--line);padding:.2rem .6rem}a{color:#2f7fe0}
 @media print{body{max-width:none;margin:0;font-size:11pt}pre{white-space:pre-wrap}
