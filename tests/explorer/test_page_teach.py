@@ -270,7 +270,7 @@ def test_a_welcome_examples_and_words_explained(visit: Begin, gpt: GPT) -> None:
         assert len(page.texts("#examples option")) == 9
         page.page.locator("#examples").select_option("3")
         page.until("store.trace.text.startsWith('one two three')")
-        for word in ("bits", "logit lens", "residual stream", "␣"):
+        for word in ("bits", "lens", "stream", "space"):
             page.page.locator(f"[data-term='{word}']").first.hover()
             assert len(page.page.locator("#term-card").inner_text().split()) > 6
         page.page.locator("[data-term=bits]").focus()

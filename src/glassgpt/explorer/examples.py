@@ -19,6 +19,7 @@ from glassgpt.tokenizer import EventTokenizer
 class PromptExample:
     """A prompt, as text or as ids, and what else the page shows with it."""
 
+    key: str  # of its name and words in the page's languages
     name: str
     words: str  # what there is to see
     text: str | None = None
@@ -28,33 +29,43 @@ class PromptExample:
 
 TEXTS = (
     PromptExample(
-        "A law of robotics", "what does “it” look back at?", "A robot must obey the orders given it"
+        "law", "A law of robotics", "what does “it” look back at?", "A robot must obey the orders given it"
     ),
     PromptExample(
+        "references",
         "Three references",
         "“it”, “such orders” and “the First Law” mean something only with what came before",
         "A robot must obey the orders given it by people, unless such orders would break the First Law",
     ),
     PromptExample(
+        "she",
         "Who is she?",
         "pronouns look for their names",
         "Mary told John that she had lost her keys, and he said that he would help",
     ),
     PromptExample(
+        "repeated",
         "Something repeated",
         "induction: after an earlier copy comes what came then",
         "one two three four one two three four one two",
     ),
     PromptExample(
+        "capital",
         "A capital",
         "a pattern to go on with",
         "The capital of France is Paris. The capital of Germany is",
     ),
     PromptExample(
-        "A small program", "brackets and names", "for i in range(10):\n    print(i)\nfor j in range("
+        "program",
+        "A small program",
+        "brackets and names",
+        "for i in range(10):\n    print(i)\nfor j in range(",
     ),
-    PromptExample("Many languages", "rare letters become bytes", "Guten Tag, bonjour, привет, こんにちは"),
     PromptExample(
+        "languages", "Many languages", "rare letters become bytes", "Guten Tag, bonjour, привет, こんにちは"
+    ),
+    PromptExample(
+        "rambling",
         "Rambling",
         "no text at all: the model begins a document of its own",
         "",
@@ -74,8 +85,8 @@ TUNE = (
     "NOTE_OFF_69 NOTE_ON_65 TIME_SHIFT_80 NOTE_OFF_53 NOTE_OFF_57 NOTE_OFF_65"
 )
 MUSIC = (
-    PromptExample("A broken chord", "C, E, G and C: which event comes next?", ARPEGGIO),
-    PromptExample("A tune over two chords", "the end looks back at the beginning", TUNE),
+    PromptExample("chord", "A broken chord", "C, E, G and C: which event comes next?", ARPEGGIO),
+    PromptExample("tune", "A tune over two chords", "the end looks back at the beginning", TUNE),
 )
 
 NEXT = {"view": "next"}
@@ -92,6 +103,7 @@ ARTICLE = (
 class TaskExample:
     """A record of a task: its source, and its target where the whole text is shown."""
 
+    key: str
     name: str
     words: str
     source: str
@@ -103,10 +115,13 @@ class TaskExample:
 LOOK = {"view": "heads"}
 TASKS = {
     "en-fr": (
-        TaskExample("To French", "press 1 again and again, or Write it out", "I am a student.", "fr"),
-        TaskExample("A longer sentence", "word order changes", "Where is the red house?", "fr"),
-        TaskExample("To English", "the same model, the other way", "Je suis étudiant.", "en"),
         TaskExample(
+            "french", "To French", "press 1 again and again, or Write it out", "I am a student.", "fr"
+        ),
+        TaskExample("longer", "A longer sentence", "word order changes", "Where is the red house?", "fr"),
+        TaskExample("english", "To English", "the same model, the other way", "Je suis étudiant.", "en"),
+        TaskExample(
+            "half",
             "Half translated",
             "heads look at the word that will be written next: a diagonal",
             "The robot obeys the orders of the man.",
@@ -116,8 +131,10 @@ TASKS = {
         ),
     ),
     "summarize": (
-        TaskExample("A lighthouse", "a text, a separator, and then its summary", ARTICLE),
-        TaskExample("One sentence", "short enough to see every head", ARTICLE.partition(". ")[0] + "."),
+        TaskExample("lighthouse", "A lighthouse", "a text, a separator, and then its summary", ARTICLE),
+        TaskExample(
+            "sentence", "One sentence", "short enough to see every head", ARTICLE.partition(". ")[0] + "."
+        ),
     ),
 }
 
@@ -128,7 +145,14 @@ def examples_json(model: Model) -> dict[str, Any]:
     return {
         "kind": kind,
         "examples": [
-            {"name": one.name, "words": one.words, "text": one.text, "ids": one.ids, "state": one.state}
+            {
+                "key": one.key,
+                "name": one.name,
+                "words": one.words,
+                "text": one.text,
+                "ids": one.ids,
+                "state": one.state,
+            }
             for one in examples
         ],
         "inserts": inserts(model),
@@ -138,7 +162,7 @@ def examples_json(model: Model) -> dict[str, Any]:
 def find_examples(model: Model) -> tuple[str, list[PromptExample]]:
     """What the model reads ("text", "task", "music" or "ids"), and prompts for it."""
     if model.tokenizer is None:
-        return "ids", [PromptExample("The first ids", "a model without a tokenizer", "0 1 2 3")]
+        return "ids", [PromptExample("ids", "The first ids", "a model without a tokenizer", "0 1 2 3")]
     if isinstance(model.tokenizer, EventTokenizer):
         return "music", list(MUSIC)
     task = model.gpt.task
@@ -153,7 +177,7 @@ def task_example(model: Model, task: Task, example: TaskExample) -> PromptExampl
     ids = encoder.prompt(example.source).ids
     if example.target:
         ids = [*ids, *encoder.tokenizer.encode(encoder.lead + example.target)]
-    return PromptExample(example.name, example.words, None, ids, example.state)
+    return PromptExample(example.key, example.name, example.words, None, ids, example.state)
 
 
 def encoder_of(model: Model, task: Task, direction: str | None) -> Encoder:

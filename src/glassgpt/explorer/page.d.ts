@@ -65,6 +65,8 @@ interface State {
   welcome: boolean;
   /** whose attention is drawn over the token strip: the cursor's head, the mean of its block, or none */
   arcs: "head" | "mean" | "off";
+  /** of the page: "ko", or "" for the browser's */
+  lang: string;
 }
 
 interface Source {
@@ -230,8 +232,6 @@ interface View extends HTMLElement {
 
 interface ViewEntry {
   name: string;
-  title: string;
-  hint: string;
   key: string;
   load?: () => Promise<unknown>;
 }
@@ -324,7 +324,7 @@ interface TourFacts {
   weightsInNumbers: number[];
   /** its whole pattern, (T, T) */
   pattern: number[][];
-  examples: { name: string; words: string; pattern: number[][] }[];
+  examples: { name: string; kind: string; pattern: number[][] }[];
   embedding: { wte: number[]; wpe: number[]; embedding: number[] };
   /** the most likely next tokens, their logits and probabilities */
   next: { text: string; logit: number; p: number }[];
@@ -335,17 +335,16 @@ interface TourFacts {
 }
 
 interface TourStep {
-  title: string;
-  /** paragraphs */
-  text: (facts: TourFacts) => string[];
-  /** what to try on the page */
-  go: (facts: TourFacts) => string;
+  /** its messages are `tour.NAME`, and its drawing is in tour/tour-figures.js */
+  name: string;
+  /** the values of its two paragraphs */
+  values: (facts: TourFacts) => Record<string, string | number>;
+  /** the messages that take the place of `tour.NAME.1` and so on, here */
+  instead?: (facts: TourFacts) => Record<string, string | undefined>;
   /** what the page shows meanwhile */
   state: (facts: TourFacts) => Partial<State>;
   /** what is lit: a view's name */
   look: string;
   /** what is scrolled to and lit within it: a selector */
   at?: string;
-  /** its drawing, in tour/tour-figures.js */
-  figure: string;
 }

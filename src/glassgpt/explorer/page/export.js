@@ -3,9 +3,9 @@
 import { api, messageOf } from "./state/api.js";
 import { el, put } from "./draw/draw.js";
 import { store } from "./state/store.js";
+import { t } from "./languages/language.js";
 
 const PNG_SCALE = 2; // sharp on paper and on fine screens
-const TITLES = /** @type {Record<string, string>} */ ({ strip: "Token strip", tower: "Tower" });
 
 /** Download a file. @param {Blob} blob @param {string} name */
 function save(blob, name) {
@@ -24,7 +24,7 @@ export async function toPNG(source) {
     const canvas = el("canvas", { width: Math.round(image.naturalWidth * PNG_SCALE), height: Math.round(image.naturalHeight * PNG_SCALE) });
     /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
     const made = await new Promise((/** @type {BlobCallback} */ done) => canvas.toBlob(done));
-    if (!made) throw new Error("The view is too large for a PNG. Export it as SVG.");
+    if (!made) throw new Error(t("export.large"));
     return made;
   } finally {
     URL.revokeObjectURL(address);
@@ -41,39 +41,37 @@ export async function wholePage() {
 /**
  * Open the export dialog.
  * @param {View[]} views those in the page
- * @param {ViewEntry[]} entries
  */
-export function openExport(views, entries) {
+export function openExport(views) {
   const message = el("p", { role: "status", class: "small" });
   const run = async (/** @type {() => Promise<void>} */ work) => {
-    put(message, "Exporting…");
+    put(message, t("export.working"));
     try {
       await work();
-      put(message, "Saved.");
+      put(message, t("export.saved"));
     } catch (error) {
       put(message, messageOf(error));
     }
   };
   const rows = views.map((view) => {
     const name = view.localName.replace("glass-", "");
-    const title = TITLES[name] ?? entries.find((entry) => entry.name === name)?.title ?? name;
+    const title = t(`view.${name}`);
     const button = (/** @type {string} */ kind, /** @type {() => Promise<Blob>} */ make) =>
-      el("button", { "aria-label": `${title} as ${kind}`, onclick: () =>
+      el("button", { "aria-label": t("export.as", { view: title, kind }), onclick: () =>
         void run(async () => save(await make(), `glassgpt-${name}.${kind.toLowerCase()}`)) }, kind);
     return el("li", {}, el("span", {}, title), button("SVG", async () => new Blob([view.toSVG()], { type: "image/svg+xml" })),
       button("PNG", () => toPNG(view.toSVG())));
   });
   const page = el("button", { class: "primary", disabled: api.offline, onclick: () =>
-    void run(async () => save(await wholePage(), "glassgpt-page.html")) }, "The whole page as HTML");
+    void run(async () => save(await wholePage(), "glassgpt-page.html")) }, t("export.page"));
   const dialog = el("dialog", { class: "export", "aria-labelledby": "export-title" },
-    el("h2", { id: "export-title" }, "Export"),
-    el("p", { class: "small quiet" }, "Each view as it is shown now. To export another view of the panel, open it first."),
+    el("h2", { id: "export-title" }, t("export.title")),
+    el("p", { class: "small quiet" }, t("export.says")),
     el("ul", {}, rows),
     page,
-    el("p", { class: "small quiet" }, api.offline ? "This page is already an exported file." : "One file with all activations of this text, to " +
-      "send to a friend: it opens from disk, without a server or network. The address of this page works on this machine only."),
+    el("p", { class: "small quiet" }, t(api.offline ? "export.already" : "export.file")),
     message,
-    el("form", { method: "dialog" }, el("button", { type: "submit" }, "Close")),
+    el("form", { method: "dialog" }, el("button", { type: "submit" }, t("close"))),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -1,6 +1,6 @@
 // The page: its views and their tabs, the theme and the keyboard.
 
-import { NO_SERVER, api } from "./state/api.js";
+import { api } from "./state/api.js";
 import { color, el, resetColors, put } from "./draw/draw.js";
 import { bind, bound } from "./keys.js";
 import { store } from "./state/store.js";
@@ -16,24 +16,22 @@ import "./views/next.js";
 import { examplesOf, openExample, openModel } from "./text/examples.js";
 import { acceptFiles } from "./music/midi-files.js";
 import "./views/welcome.js";
+import { LANGUAGES, TAGS, language, large, readersLanguage, speak, t } from "./languages/language.js";
 
 /**
- * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js. Those that are opened
- * less often are loaded then.
+ * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js, in words `view.NAME`. Those
+ * that are opened less often are loaded then.
  * @type {ViewEntry[]}
  */
 export const VIEWS = [
-  { name: "block", title: "Block", hint: "Self-attention and the MLP, step by step", key: "b" },
-  { name: "heads", title: "Heads", hint: "The attention pattern of every head; ablate one and see the effect", key: "h" },
-  { name: "next", title: "Next token", hint: "The next-token distribution, and sampling from it", key: "n" },
-  { name: "why", title: "Why this word?", hint: "Where the next token comes from: tokens, heads and MLPs; steering", key: "y", load: () =>
-    import("./views/why.js") },
-  { name: "cache", title: "KV cache", hint: "Generation step by step, with and without the KV cache", key: "c", load: () => import("./views/cache.js") },
-  { name: "tally", title: "Weights", hint: "Every matrix, drawn to scale", key: "t", load: () => import("./views/tally.js") },
-  { name: "compare", title: "Compare", hint: "Two models, or two checkpoints of a training run, on the same text", key: "m", load: () =>
-    import("./views/compare.js") },
-  { name: "family", title: "Family tree", hint: "Where this model belongs among the transformers, and the sizes of GPT-2", key: "f", load: () =>
-    import("./views/family.js") },
+  { name: "block", key: "b" },
+  { name: "heads", key: "h" },
+  { name: "next", key: "n" },
+  { name: "why", key: "y", load: () => import("./views/why.js") },
+  { name: "cache", key: "c", load: () => import("./views/cache.js") },
+  { name: "tally", key: "t", load: () => import("./views/tally.js") },
+  { name: "compare", key: "m", load: () => import("./views/compare.js") },
+  { name: "family", key: "f", load: () => import("./views/family.js") },
 ];
 
 /** The guided tour, which is loaded when it is asked for. */
@@ -41,7 +39,7 @@ async function loadTour() {
   try {
     return await import("./tour/tour.js");
   } catch {
-    put(at("notice"), NO_SERVER);
+    put(at("notice"), t("error.server"));
     at("notice").hidden = false; // until the server is back
     api.lost();
     return null;
@@ -53,7 +51,7 @@ const openTour = async (from) => (await loadTour())?.openTour(from);
 const closeTour = async () => store.get().tour !== null && (await loadTour())?.closeTour();
 
 /** On a phone the tower is one of the views; elsewhere it is always there. @type {ViewEntry} */
-const TOWER = { name: "tower", title: "Tower", hint: "The logit lens at every token and block", key: "" };
+const TOWER = { name: "tower", key: "" };
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -72,11 +70,13 @@ export function tool(label, title, run) {
 }
 
 function buildTabs() {
-  const tab = (/** @type {ViewEntry} */ { name, title, hint }, small = false) =>
-    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: hint, "aria-controls": small ? "tower" : "sheet",
-      onclick: (/** @type {MouseEvent} */ event) => openTab(name, event) }, title);
-  const tabs = [tab(TOWER, true), ...VIEWS.map((view) => tab(view))];
-  at("tabs").append(...tabs);
+  const tab = (/** @type {ViewEntry} */ { name }, small = false) =>
+    el("button", { role: "tab", id: `tab-${name}`, class: small ? "only-small" : null, title: t(`view.${name}.hint`), "aria-controls": small ? "tower" : "sheet",
+      onclick: (/** @type {MouseEvent} */ event) => openTab(name, event) }, t(`view.${name}`));
+  put(at("tabs"), tab(TOWER, true), VIEWS.map((view) => tab(view)));
+}
+
+function bindTabs() {
   at("tabs").addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
@@ -118,7 +118,7 @@ function showView() {
   sheet.setAttribute("aria-labelledby", `tab-${name}`);
   if (sheet.firstElementChild?.localName === `glass-${name}`) return;
   sheet.replaceChildren(document.createElement(`glass-${name}`));
-  const gone = () => put(sheet, el("p", { class: "problem", role: "alert" }, NO_SERVER));
+  const gone = () => put(sheet, el("p", { class: "problem", role: "alert" }, t("error.server")));
   VIEWS.find((view) => view.name === name)?.load?.().catch(() => {
     gone();
     api.lost();
@@ -159,8 +159,8 @@ function showModel() {
 /** @param {ModelInfo["models"][number]} model */
 function showShape(model) {
   const { n_layer, n_head, n_embd } = model.config;
-  const millions = (model.parameters / 1e6).toFixed(model.parameters < 1e8 ? 1 : 0);
-  put(at("shape"), `${n_layer} blocks × ${n_head} heads, width ${n_embd}, ${millions} M parameters`);
+  put(at("shape"), t("bar.shape", { layers: n_layer, heads: n_head, width: String(n_embd),
+    parameters: large(model.parameters, { digits: model.parameters < 1e8 ? 1 : 0 }) }));
 }
 
 /** Another model reads the same text, if it can; its tokens may be others. */
@@ -184,7 +184,7 @@ function showComputing() {
     return;
   }
   late = setTimeout(() => {
-    put(status, "computing…");
+    put(status, t("computing"));
     document.body.classList.toggle("old", store.isOld || loading);
   }, PATIENCE_MS);
 }
@@ -200,8 +200,8 @@ function showStatus() {
     openExample(examples[0], { model: 0, checkpoint: null });
     if (store.status === "error") void store.load();
   });
-  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, "What is shown below belongs to the text before.")
-    : el("button", { onclick: example }, "Show the example"));
+  put(notice, el("span", {}, store.error), " ", store.trace ? el("span", {}, t("notice.before"))
+    : el("button", { onclick: example }, t("notice.example")));
 }
 
 function showKeys() {
@@ -227,33 +227,88 @@ function moveHead(step) {
   store.set({ head: (store.cursor.head + step + heads) % heads });
 }
 
+/** @type {(() => void)[]} */
+let unbind = [];
+
 function bindKeys() {
+  for (const undo of unbind) undo();
   /** @param {[string, string]} keys @param {string} what @param {(step: number) => void} run with -1 for the first of the two, 1 for the other */
   const pair = (keys, what, run) => bind(keys, what, ({ key }) => run(key === keys[0] ? -1 : 1));
-  pair(["ArrowLeft", "ArrowRight"], "previous or next token", (step) => move(step, 0));
-  pair(["ArrowDown", "ArrowUp"], "one block down or up", (step) => move(0, step));
-  pair(["Home", "End"], "first or last token", (step) => move(step * Infinity, 0));
-  pair(["[", "]"], "previous or next head", moveHead);
-  for (const { name, title, key } of VIEWS) bind([key], `show ${title}`, () => store.set({ view: name }));
-  bind(["e"], "edit the text", () => document.querySelector("textarea")?.focus());
-  bind(["w"], "widen or narrow the panel", toggleWide);
-  bind(["d"], "theme: auto, light or dark", nextTheme);
-  bind(["x"], "guided tour", () => void openTour(document.activeElement));
-  bind(["Escape"], "close the tour", () => void closeTour());
-  bind(["?"], "this list of keys", showKeys);
+  unbind = [
+    pair(["ArrowLeft", "ArrowRight"], t("keys.tokens"), (step) => move(step, 0)),
+    pair(["ArrowDown", "ArrowUp"], t("keys.blocks"), (step) => move(0, step)),
+    pair(["Home", "End"], t("keys.ends"), (step) => move(step * Infinity, 0)),
+    pair(["[", "]"], t("keys.heads"), moveHead),
+    ...VIEWS.map(({ name, key }) => bind([key], t("keys.show", { view: t(`view.${name}`) }), () => store.set({ view: name }))),
+    bind(["e"], t("keys.edit"), () => document.querySelector("textarea")?.focus()),
+    bind(["w"], t("keys.wide"), toggleWide),
+    bind(["d"], t("keys.theme"), nextTheme),
+    bind(["x"], t("keys.tour"), () => void openTour(document.activeElement)),
+    bind(["Escape"], t("keys.close"), () => void closeTour()),
+    bind(["?"], t("keys.list"), showKeys),
+  ];
+}
+
+/** The buttons of the bar, in the page's language. */
+function buildTools() {
+  put(at("tools"));
+  const explain = tool(t("bar.explain"), t("bar.explain.hint"), () => void openTour(explain));
+  explain.classList.add("primary");
+  tool(t("bar.export"), t("bar.export.hint"), () => void import("./export.js").then(({ openExport }) => openExport(shownViews())));
+  const theme = tool(t("bar.theme"), "", nextTheme);
+  theme.id = "theme";
+  const wide = tool(t("bar.wide"), t("bar.wide.hint"), toggleWide);
+  [wide.id, wide.className] = ["wide", "only-large"];
+  tool(t("bar.keys"), t("bar.keys.hint"), showKeys);
+  markTools();
+}
+
+/** The buttons say what is set. */
+function markTools() {
+  const { theme, wide } = store.get();
+  at("theme").title = t("bar.theme.hint", { theme: t(`bar.theme.${THEMES.includes(theme) ? theme : "auto"}`) });
+  at("wide").setAttribute("aria-pressed", String(wide));
+}
+
+/** What stands in index.html, and the bar, in the page's language. */
+function showWords() {
+  document.title = t("page.title");
+  for (const element of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-t]"))) put(element, t(element.dataset.t ?? ""));
+  for (const element of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-t-label]"))) element.ariaLabel = t(element.dataset.tLabel ?? "");
+  document.body.dataset.drop = t("drop.says");
+  buildTools();
+  buildTabs();
+  bindKeys();
+  /** @type {HTMLSelectElement} */ (at("language")).value = language();
+}
+
+/** Say everything in the language of the address: the views are made anew, and show the state that there is. */
+async function changeLanguage() {
+  const wanted = readersLanguage(store.get().lang);
+  if (wanted === language()) return;
+  try {
+    await speak(wanted);
+  } catch {
+    return api.lost(); // the language stays
+  }
+  showWords();
+  const views = document.querySelectorAll("glass-welcome, glass-strip, glass-tower, glass-edits, glass-tour, #sheet > *");
+  for (const view of views) {
+    const fresh = /** @type {HTMLElement} */ (view.cloneNode(false));
+    fresh.classList.remove("stale", "failed", "computing", "lit");
+    view.replaceWith(fresh);
+  }
+  showView();
+  showModel();
+  showStatus();
+  light();
 }
 
 function start() {
-  buildTabs();
-  const explain = tool("Explain", "A guided tour (x)", () => void openTour(explain));
-  explain.classList.add("primary");
-  tool("Export", "Views as SVG or PNG, or the whole page as one file", () => void import("./export.js").then(({ openExport }) =>
-    openExport(shownViews(), VIEWS)));
-  const theme = tool("Theme", "", nextTheme);
-  const wide = tool("Wide", "Widen the panel (w)", toggleWide);
-  wide.className = "only-large";
-  tool("Keys", "Keyboard shortcuts (?)", showKeys);
-  bindKeys();
+  put(at("language"), Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, lang: TAGS[code] }, name)));
+  at("language").addEventListener("change", () => store.set({ lang: /** @type {HTMLSelectElement} */ (at("language")).value }));
+  showWords();
+  bindTabs();
   at("skip").addEventListener("click", (event) => {
     event.preventDefault();
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
@@ -273,11 +328,9 @@ function start() {
   store.subscribe((changed) => {
     if (changed.has("view")) showView();
     if (changed.has("theme")) showTheme();
-    if (changed.has("wide")) {
-      document.body.classList.toggle("wide", store.get().wide);
-      wide.setAttribute("aria-pressed", String(store.get().wide));
-    }
-    if (changed.has("theme")) theme.title = `Theme: ${store.get().theme} (d)`;
+    if (changed.has("wide")) document.body.classList.toggle("wide", store.get().wide);
+    if (changed.has("wide") || changed.has("theme")) markTools();
+    if (changed.has("lang")) void changeLanguage();
     if (changed.has("info") || changed.has("model")) showModel();
     if (changed.has("status")) showStatus();
     else if (changed.has("edits") || changed.has("intervention")) showComputing();

@@ -2,11 +2,10 @@
 
 import { color, el, svg, visible } from "./draw/draw.js";
 import { bind } from "./keys.js";
+export { number as count } from "./languages/language.js";
 import { store } from "./state/store.js";
 import { GlassView } from "./view.js";
 
-/** @param {number} n */
-export const count = (n) => n.toLocaleString("en-US");
 
 /** A token within a sentence. @param {string} text */
 export const named = (text) => el("b", { class: "named" }, visible(text));

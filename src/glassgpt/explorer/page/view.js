@@ -5,6 +5,7 @@ import { el, put } from "./draw/draw.js";
 import { onHover } from "./state/hover.js";
 import { viewToSVG } from "./draw/view-to-svg.js";
 import { store } from "./state/store.js";
+import { t } from "./languages/language.js";
 
 /** @type {Map<GlassView, Set<Topic>>} the views to render, with what has changed for each */
 const waiting = new Map();
@@ -112,7 +113,7 @@ export class GlassView extends HTMLElement {
     } catch (error) {
       if (isAbort(error)) return; // a newer request has taken its place
       this.#failed.add(part);
-      put(this.problem, `${messageOf(error)}${this.hasNumbers ? " The numbers below are from the previous request." : ""}`);
+      put(this.problem, `${messageOf(error)}${this.hasNumbers ? t("view.before") : ""}`);
     } finally {
       this.#await(part, -1);
     }

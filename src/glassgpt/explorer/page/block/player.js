@@ -3,6 +3,8 @@
 import { el, format, put, visible } from "../draw/draw.js";
 import { math } from "../draw/math.js";
 import { store } from "../state/store.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const PART_FRAMES = 16; // dot products and values come one by one, of a long text several at a time
@@ -12,35 +14,23 @@ const QUICK_MS = 380; // one more of the same
 /**
  * `line` and `key`: how far the table of scores is filled, its lines counted as in scores.js.
  * @typedef {{stage: string, line: number, key: number}} Frame
- * @typedef {{title: string, formula: string, says: string}} Stage
  */
 
-/** @type {Record<string, Stage>} in order */
+/** The stages in order, with their formulas; in words they are `stage.NAME`. @type {Record<string, string>} */
 export const STAGES = {
-  read: { title: "Read the stream", formula: "LN(x) = (x − μ) / √(σ^2 + ε) · g + b", says: "The block takes the token’s vector x from the residual " +
-    "stream, brings it to mean 0 and variance 1, and then multiplies each number by a learned g and adds a learned b." },
-  qkv: { title: "Query, key, value", formula: "q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v",
-    says: "Three matrices make three short vectors: q, what this token looks for; k, what it can be found by; v, what it passes on. Every token " +
-      "has made its own." },
-  dots: { title: "Dot products", formula: "s_j = q · k_j", says: "The query is multiplied with the key of every token, number by number, and " +
-    "summed. A large score is a good match." },
-  scale: { title: "Divide by the root of the width", formula: "s_j / √d_{head}",
-    says: "Long vectors make large sums. Dividing by the root of their length keeps the scores moderate." },
-  mask: { title: "The mask falls", formula: "j > i: −∞", says: "Later tokens are struck out: while writing they are not there yet." },
-  softmax: { title: "Softmax", formula: "a_j = e^{s_j} / Σ_i e^{s_i}",
-    says: "The number e is raised to each score, and each result is divided by the sum of all: weights that sum to one." },
-  values: { title: "Values flow into z", formula: "z = Σ_j a_j v_j",
-    says: "Each token’s value is multiplied by its weight, and all of them are added up: that is what this head found." },
-  merge: { title: "Heads merge", formula: "merged = [z_0, z_1, …]", says: "Every head has found something. The results are laid side by side, as " +
-    "wide as the stream again; this head’s part is bright." },
-  add: { title: "Back into the stream", formula: "x ← x + merged W_o + b_o",
-    says: "One more matrix mixes them, and the sum is added to the stream: nothing is replaced." },
-  ln2: { title: "The MLP reads", formula: "LN(x)", says: "The second half of the block works on this token alone. It also begins with a LayerNorm." },
-  widen: { title: "Four times as wide", formula: "GELU( LN(x) W_{fc} + b_{fc} )", says: "A matrix widens the vector fourfold. GELU lets positive " +
-    "numbers through and nearly silences negative ones; each of these numbers is a neuron." },
-  narrow: { title: "And back", formula: "… W_{proj} + b_{proj}",
-    says: "Every neuron that fires adds its own direction; together they have the old width again." },
-  out: { title: "Out of the block", formula: "x ← x + proj", says: "This is also added to the stream, which goes on to the next block." },
+  read: "LN(x) = (x − μ) / √(σ^2 + ε) · g + b",
+  qkv: "q = LN(x) W_q + b_q,   k = LN(x) W_k + b_k,   v = LN(x) W_v + b_v",
+  dots: "s_j = q · k_j",
+  scale: "s_j / √d_{head}",
+  mask: "j > i: −∞",
+  softmax: "a_j = e^{s_j} / Σ_i e^{s_i}",
+  values: "z = Σ_j a_j v_j",
+  merge: "merged = [z_0, z_1, …]",
+  add: "x ← x + merged W_o + b_o",
+  ln2: "LN(x)",
+  widen: "GELU( LN(x) W_{fc} + b_{fc} )",
+  narrow: "… W_{proj} + b_{proj}",
+  out: "x ← x + proj",
 };
 
 /** The lines of the table that each stage of attention fills. @type {Record<string, number>} */
@@ -62,17 +52,17 @@ export const isLater = (stage, now) => Object.keys(STAGES).indexOf(stage) > Obje
 
 export class Player {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
-  #play = el("button", { class: "primary", title: "p", onclick: () => this.toggle() }, "Play");
-  #slider = el("input", { type: "range", id: "play", min: 0, "aria-label": "Step of the block", oninput: () => this.go(Number(this.#slider.value)) });
-  #speed = el("select", { id: "speed", "aria-label": "Speed", onchange: () => store.set({ speed: Number(this.#speed.value) }) },
+  #play = el("button", { class: "primary", title: "p", onclick: () => this.toggle() }, t("player.play"));
+  #slider = el("input", { type: "range", id: "play", min: 0, "aria-label": t("player.step"), oninput: () => this.go(Number(this.#slider.value)) });
+  #speed = el("select", { id: "speed", "aria-label": t("player.speed"), onchange: () => store.set({ speed: Number(this.#speed.value) }) },
     [0.5, 1, 2, 4].map((speed) => el("option", { value: speed }, `${speed} ×`)));
-  #all = el("button", { onclick: () => this.go(null) }, "Show all");
+  #all = el("button", { onclick: () => this.go(null) }, t("player.all"));
   #said = el("p", { class: "caption", role: "status" });
   element = el("div", { class: "player" },
-    el("div", { class: "acts", role: "group", "aria-label": "Player" },
+    el("div", { class: "acts", role: "group", "aria-label": t("player.label") },
       this.#play,
-      el("button", { title: ",", "aria-label": "Step back", onclick: () => this.move(-1) }, "◀"),
-      el("button", { title: ".", "aria-label": "Step forward", onclick: () => this.move(1) }, "▶"),
+      el("button", { title: ",", "aria-label": t("player.back"), onclick: () => this.move(-1) }, "◀"),
+      el("button", { title: ".", "aria-label": t("player.forward"), onclick: () => this.move(1) }, "▶"),
       this.#slider, this.#speed, this.#all),
     this.#said);
 
@@ -106,7 +96,7 @@ export class Player {
   pause() {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    put(this.#play, "Play");
+    put(this.#play, t("player.play"));
   }
 
   /** Play from here, or from the start when the end is reached; or pause. */
@@ -114,7 +104,7 @@ export class Player {
     if (this.playing) return this.pause();
     const { play } = store.get();
     if (play === null || play >= this.frames.length - 1) store.set({ play: 0 });
-    put(this.#play, "Pause");
+    put(this.#play, t("player.pause"));
     this.#next();
   }
 
@@ -139,14 +129,14 @@ export class Player {
     this.#speed.value = [0.5, 1, 2, 4].includes(speed) ? String(speed) : "1";
     this.#all.disabled = play === null;
     if (!frame) {
-      put(this.#said, "Press ", el("b", {}, "Play"), " to watch this block at work, step by step.");
-      this.#slider.setAttribute("aria-valuetext", "all steps");
+      put(this.#said, say("player.start"));
+      this.#slider.setAttribute("aria-valuetext", t("player.every"));
       return;
     }
-    const { title, formula, says } = STAGES[frame.stage];
+    const title = t(`stage.${frame.stage}`);
     const number = Object.keys(STAGES).indexOf(frame.stage) + 1;
     this.#slider.setAttribute("aria-valuetext", title);
-    put(this.#said, el("b", {}, `${number}. ${title}`), " ", math(formula), el("br"), says, " ", this.#worked(frame, head));
+    put(this.#said, el("b", {}, `${number}. ${title}`), " ", math(STAGES[frame.stage]), el("br"), t(`stage.${frame.stage}.says`), " ", this.#worked(frame, head));
   }
 
   /** The numbers of this frame. @param {Frame} frame @param {HeadSteps | null} head */
@@ -157,8 +147,7 @@ export class Player {
     if (stage === "dots") return el("b", {}, `“${name}”: ${format(head["attn.scores"][key], 2)}`);
     if (stage === "mask") {
       const later = head["attn.masked"].filter((score) => score === null).length;
-      return el("b", {}, later === 0 ? "This is the last token: no column is struck out here. Choose an earlier token to see the mask fall."
-        : `${later} ${later === 1 ? "column is" : "columns are"} struck out.`);
+      return el("b", {}, later === 0 ? t("player.nomask") : t("player.struck", { n: later }));
     }
     if (stage === "values") return el("b", {}, `“${name}”: ${format(head["attn.weights"][key])} × v`);
     return "";

@@ -5,6 +5,8 @@ import { hover } from "../state/hover.js";
 import { math } from "../draw/math.js";
 import { limitOf } from "../draw/vector.js";
 import { Drawn } from "../view.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const PITCH = 54;
 const GUTTER = 96;
@@ -15,16 +17,16 @@ const MARGIN = 8;
  * @typedef {{head: HeadSteps, z: number[], weights: number[], tokens: Token[], token: number, mask: boolean, scale: string, name: string,
    frame: import("./player.js").Frame | null}} ScoreData
  * @typedef {{text: string, fill?: string, ink?: string, dim?: boolean}} Score
- * @typedef {{formula: string, high: number, cell?: (shown: ScoreData, key: number) => Score}} Line
+ * @typedef {{formula: string, key?: string, high: number, cell?: (shown: ScoreData, key: number) => Score}} Line
  */
 
 /** @type {Line[]} */
 const LINES = [
-  { formula: "token j", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
+  { formula: "token", key: "scores.token", high: 24, cell: ({ tokens }, key) => ({ text: short(tokens[key].text, 7) }) },
   { formula: "k_j", high: STRIP + 6 },
   { formula: "q · k_j", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scores"][key], 2) }) },
   { formula: "÷ √d", high: 22, cell: ({ head }, key) => ({ text: format(head["attn.scaled"][key], 2) }) },
-  { formula: "mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head["attn.scaled"][key], 2) }) },
+  { formula: "mask", key: "scores.mask", high: 22, cell: (shown, key) => (isHidden(shown, key) ? { text: "−∞", dim: true } : { text: format(shown.head["attn.scaled"][key], 2) }) },
   { formula: "softmax", high: 26, cell: ({ weights }, key) => ({ text: percent(weights[key]), ...shade("attention", weights[key]) }) },
   { formula: "a_j v_j", high: STRIP + 6 },
 ];
@@ -43,13 +45,13 @@ const isHidden = ({ head, mask }, key) => mask && head["attn.masked"][key] === n
 
 export class GlassScores extends Drawn {
   /** @type {ScoreData | null} */ #shown = null;
-  #table = el("div", { class: "table", role: "table", "aria-label": "Scores of the query against every key" });
+  #table = el("div", { class: "table", role: "table", "aria-label": t("scores.label") });
   #readout = el("p", { class: "small", "aria-live": "polite" });
   #query = el("canvas", { "aria-hidden": "true" });
   #sum = el("canvas", { "aria-hidden": "true" });
   #keys = el("canvas", { "aria-hidden": "true" });
   #values = el("canvas", { "aria-hidden": "true" });
-  #figures = [this.#figure("the key of each token, as colors", this.#keys), this.#figure("the value of each token times its weight, as colors", this.#values)];
+  #figures = [this.#figure(t("scores.keys"), this.#keys), this.#figure(t("scores.values"), this.#values)];
   #highlight = el("div", { class: "highlight", "aria-hidden": "true" });
   /** @type {HTMLElement[]} */ #lines = [];
   /** @type {[number, number]} the columns that are drawn */ #range = [0, -1];
@@ -59,15 +61,15 @@ export class GlassScores extends Drawn {
   #subject = "";
 
   build() {
-    this.#lines = LINES.map(({ formula, high }) => {
-      const label = el("div", { class: "gutter", role: "rowheader", style: { width: `${GUTTER}px`, height: `${high}px` } }, math(formula));
+    this.#lines = LINES.map(({ formula, key, high }) => {
+      const label = el("div", { class: "gutter", role: "rowheader", style: { width: `${GUTTER}px`, height: `${high}px` } }, math(key ? t(key) : formula));
       if (formula === "k_j") label.append(el("span", { class: "beside" }, math("q"), this.#query));
       if (formula === "a_j v_j") label.append(el("span", { class: "beside" }, math("z"), this.#sum));
       const figure = { k_j: this.#figures[0], "a_j v_j": this.#figures[1] }[formula];
       return el("div", { class: "line", role: "row", style: { height: `${high}px` } }, label, figure ?? []);
     });
     this.#table.append(this.#highlight, ...this.#lines);
-    this.box.setAttribute("aria-label", "The query against every key; arrow keys move between keys");
+    this.box.setAttribute("aria-label", t("scores.box"));
     this.box.append(this.#table);
     this.append(this.box, this.#readout);
     this.box.addEventListener("scroll", () => {
@@ -213,17 +215,9 @@ export class GlassScores extends Drawn {
     this.#key = key;
     this.#highlight.style.left = `${GUTTER + key * PITCH - 2}px`;
     this.#highlight.style.width = `${PITCH}px`;
-    const fate = isHidden(shown, key) ? "it is a later token, so the mask sets it to −∞ and its weight to 0"
-      : `after the softmax its weight is ${percent(weights[key])}`;
-    put(
-      this.#readout,
-      el("b", {}, visible(tokens[token].text)),
-      " attends to ",
-      el("b", {}, visible(tokens[key].text)),
-      ": ",
-      math("q · k"),
-      ` = ${format(head["attn.scores"][key])} ÷ ${scale} = ${format(head["attn.scaled"][key])}; ${fate}.`,
-    );
+    const fate = isHidden(shown, key) ? t("scores.later") : t("scores.weight", { share: percent(weights[key]) });
+    put(this.#readout, say("scores.says", { from: el("b", {}, visible(tokens[token].text)), to: el("b", {}, visible(tokens[key].text)),
+      product: math("q · k"), score: format(head["attn.scores"][key]), scale, scaled: format(head["attn.scaled"][key]), fate }));
   }
 }
 

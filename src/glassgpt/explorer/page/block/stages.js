@@ -5,13 +5,15 @@ import { hover, hovered } from "../state/hover.js";
 import { math } from "../draw/math.js";
 import { GlassVector, limitOf } from "../draw/vector.js";
 import { Drawn } from "../view.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 /**
  * @typedef {{q: number[][], k: number[][], scores: number[][], scaled: number[][], weights: number[][],
  *   tokens: Token[], token: number, mask: boolean, scale: string, name: string}} Stages
  */
 
-const TITLES = ["q · k", "÷ √d, mask", "softmax"];
+const TITLES = [() => "q · k", () => t("stages.masked"), () => "softmax"];
 const NAME = 58; // room for the names of rows
 const TOP = 48; // and of columns
 const PHONE = 400; // below this width the matrices are one below the other
@@ -35,7 +37,7 @@ export function softmaxRows(scaled, mask) {
 export class GlassStages extends Drawn {
   /** @type {Stages | null} */ #shown = null;
   #canvases = TITLES.map(() => el("canvas", { "aria-hidden": "true" }));
-  #titles = TITLES.map((title) => el("figcaption", {}, math(title)));
+  #titles = TITLES.map((title) => el("figcaption", {}, math(title())));
   #readout = el("p", { class: "small", "aria-live": "polite" });
   #strips = [new GlassVector(), new GlassVector(), new GlassVector()];
   #geometry = { left: 0, top: 1, cell: 1, size: 1, stacked: false };
@@ -44,9 +46,9 @@ export class GlassStages extends Drawn {
 
   build() {
     this.box.className = "stages";
-    this.box.setAttribute("aria-label", "The scores of all pairs of tokens; arrow keys move between cells");
+    this.box.setAttribute("aria-label", t("stages.box"));
     this.box.append(...this.#canvases.map((canvas, i) => el("figure", {}, this.#titles[i], canvas)));
-    const keys = el("div", { class: "color-keys" }, ramp("below 0", "diverging", "above 0"), ramp("0%", "attention", "100%"));
+    const keys = el("div", { class: "color-keys" }, ramp(t("block.below"), "diverging", t("block.above")), ramp("0%", "attention", "100%"));
     this.append(this.box, keys, this.#readout, el("div", { class: "three" }, this.#strips));
     this.#canvases.forEach((canvas) => canvas.addEventListener("mousemove", (event) => this.#point(canvas, event)));
     this.box.addEventListener("keydown", (event) => {
@@ -168,12 +170,12 @@ export class GlassStages extends Drawn {
     this.#at = [i, j];
     const { q, k, scores, scaled, weights, tokens, mask, scale } = shown;
     const products = q[i].map((value, place) => value * k[j][place]);
-    this.#strips[0].show(`q of “${visible(tokens[i].text)}”`, q[i]);
-    this.#strips[1].show(`k of “${visible(tokens[j].text)}”`, k[j]);
+    this.#strips[0].show(t("stages.q", { word: visible(tokens[i].text) }), q[i]);
+    this.#strips[1].show(t("stages.k", { word: visible(tokens[j].text) }), k[j]);
     this.#strips[2].show("q × k", products);
-    const fate = mask && j > i ? "the mask strikes it out: weight 0" : `softmax: ${percent(weights[i][j])}`;
-    put(this.#readout, el("b", {}, visible(tokens[i].text)), " → ", el("b", {}, visible(tokens[j].text)),
-      `: the ${q[i].length} products sum to ${format(scores[i][j])}; ÷ ${scale} = ${format(scaled[i][j])}; ${fate}.`);
+    const fate = mask && j > i ? t("stages.struck") : t("stages.softmax", { share: percent(weights[i][j]) });
+    put(this.#readout, say("stages.says", { from: el("b", {}, visible(tokens[i].text)), to: el("b", {}, visible(tokens[j].text)), n: q[i].length,
+      score: format(scores[i][j]), scale, scaled: format(scaled[i][j]), fate }));
     this.draw();
   }
 }

@@ -7,6 +7,8 @@ import { hovered, onHover } from "../state/hover.js";
 import { eventLabel } from "../music/music-events.js";
 import { store } from "../state/store.js";
 import { afterRender } from "../view.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const LEAST = 0.015; // weights below this are not drawn
 const MOST = 40; // arcs
@@ -18,7 +20,7 @@ const HOWS = /** @type {const} */ (["head", "mean", "off"]);
 
 export class Arcs {
   picture = svg("svg", { class: "arcs", role: "img" });
-  #choice = el("div", { class: "choice", role: "group", "aria-label": "Arcs: whose attention is drawn" });
+  #choice = el("div", { class: "choice", role: "group", "aria-label": t("arcs.label") });
   #says = el("p", { class: "small", "aria-live": "off" });
   controls = el("div", { class: "looks" }, this.#says, this.#choice);
   #box;
@@ -69,7 +71,7 @@ export class Arcs {
 
   /** @param {number} layer @param {number} head @param {State["arcs"]} arcs */
   #control(layer, head, arcs) {
-    const names = { head: `head ${layer}.${head}`, mean: `mean of block ${layer}`, off: "off" };
+    const names = { head: t("arcs.head", { head: `${layer}.${head}` }), mean: t("arcs.mean", { layer }), off: t("arcs.off") };
     this.controls.hidden = layer < 0;
     exchange(this.#choice, HOWS.map((how) => el("button", { "aria-pressed": String(how === arcs), onclick: () => store.set({ arcs: how }) }, names[how])));
   }
@@ -79,10 +81,10 @@ export class Arcs {
     const found = wordsAttended(trace, weights, 3);
     const name = (/** @type {string} */ text) => eventLabel(text) ?? visible(text).replace(/^␣/, "");
     const from = name(trace.tokens[token].text);
-    put(this.#says, found.length > 0 && [el("b", {}, from), " looks at ", ...found.flatMap(({ text, share }, i) =>
-      [i ? ", " : "", el("b", {}, name(text)), ` ${wholePercent(share)}`])]);
+    const words = found.flatMap(({ text, share }, i) => [i ? ", " : "", el("b", {}, name(text)), ` ${wholePercent(share)}`]);
+    put(this.#says, found.length > 0 && say("arcs.says", { from: el("b", {}, from), words }));
     const attended = found.map(({ text, share }) => `“${name(text)}” ${wholePercent(share)}`).join(", ");
-    this.picture.setAttribute("aria-label", attended ? `Arcs from “${from}” to what it attends to: ${attended}` : "No arcs");
+    this.picture.setAttribute("aria-label", attended ? t("arcs.picture", { from, words: attended }) : t("arcs.none"));
   }
 
   /** Where the chips are; reading it lays out the page, so it is done once for each text and size. */

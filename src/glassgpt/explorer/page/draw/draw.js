@@ -204,6 +204,9 @@ export function short(text, most) {
   return shown.length > most ? `${shown.slice(0, most - 1).join("")}…` : shown.join("");
 }
 
+/** About how wide a text is at 11 pixels, with letters of 6.2: those of Korean and Chinese are twice as wide as Latin ones. @param {string} text */
+export const widthOf = (text) => [...text].reduce((sum, letter) => sum + (letter >= "\u1100" ? 11 : 6.2), 0);
+
 /**
  * A canvas of this many CSS pixels, sharp on every screen, and its context.
  * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height

@@ -3,6 +3,7 @@
 import { diverging, el, format, pixels, prepare, put } from "./draw.js";
 import { math } from "./math.js";
 import { Drawn } from "../view.js";
+import { t } from "../languages/language.js";
 
 /** The quantile of the magnitudes with full color: one outlier must not pale the rest. */
 const FULL = 0.99;
@@ -52,9 +53,9 @@ export class GlassVector extends Drawn {
 
   #notify() {
     const length = Math.sqrt(Array.from(this.values).reduce((sum, value) => sum + value * value, 0));
-    const facts = `${this.values.length} values, norm ${format(length, 2)}`;
+    const facts = t("vector.facts", { n: this.values.length, norm: format(length, 2) });
     put(this.#facts, facts);
-    this.box.setAttribute("aria-label", `${this.#name}: ${facts}; arrow keys read single values`);
+    this.box.setAttribute("aria-label", t("vector.label", { name: this.#name, facts }));
   }
 
   /** Called with the index that is read, or -1 for none: vectors of one width may be read together. @type {(place: number) => void} */
@@ -66,7 +67,7 @@ export class GlassVector extends Drawn {
     this.#at = Math.max(0, Math.min(this.values.length - 1, place));
     const value = format(this.values[this.#at], 4);
     put(this.#facts, `[${this.#at}] = ${value}`);
-    this.box.setAttribute("aria-label", `${this.#name}, value ${this.#at}: ${value}`);
+    this.box.setAttribute("aria-label", t("vector.value", { name: this.#name, place: this.#at, value }));
   }
 
   /** @param {MouseEvent} event */

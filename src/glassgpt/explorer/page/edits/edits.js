@@ -3,6 +3,7 @@
 import { api, isAbort, messageOf } from "../state/api.js";
 import { el, visible } from "../draw/draw.js";
 import { store } from "../state/store.js";
+import { t } from "../languages/language.js";
 
 /** The source of a patch in the state; the second text itself is in the state too, and so in the URL. */
 const SECOND = "second";
@@ -65,24 +66,22 @@ export function typeSecond(text) {
 export function editButton(edit, label, name, run = () => toggleEdit(edit)) {
   const active = hasEdit(edit);
   return el("button", { class: "edit", "aria-pressed": String(active), "aria-label": name, disabled: api.offline, title: api.offline
-    ? "An exported page cannot compute edits" : null, onclick: run }, active ? `✓ ${label}` : label);
+    ? t("edits.file") : null, onclick: run }, active ? `✓ ${label}` : label);
 }
 
 /** A token's text, if the vocabulary is loaded. @param {number} id */
-const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.trace?.model ?? 0}`)?.texts[id] ?? `token ${id}`);
+const tokenText = (id) => visible(api.peek(`/vocabulary?model=${store.trace?.model ?? 0}`)?.texts[id] ?? t("lens.token", { id: String(id) }));
 
 /** An edit in words. @param {Edit} edit */
 export function describe(edit) {
-  const how = edit.how === "mean" ? "mean-ablated" : "ablated";
-  if (edit.kind === "ablate_head") return `head ${edit.layer}.${edit.head} ${how}`;
-  if (edit.kind === "ablate_neuron") return `neuron ${edit.neuron} of block ${edit.layer} ${how}`;
-  if (edit.kind === "ablate_attention") return `attention of block ${edit.layer} ${how}`;
-  if (edit.kind === "ablate_mlp") return `MLP of block ${edit.layer} ${how}`;
-  if (edit.kind === "ablate_block") return `block ${edit.layer} ${how}`;
-  if (edit.kind === "steer_token") return `${(edit.strength ?? 1) < 0 ? "away from" : "toward"} “${tokenText(edit.token ?? 0)}” by ` +
-    `${Math.abs(edit.strength ?? 1)} after block ${edit.layer}`;
-  const block = edit.step?.split(".")[1];
-  return edit.head === undefined ? `${edit.step} patched from the second text` : `head ${block}.${edit.head} patched from the second text`;
+  const { layer = 0, head, neuron, token = 0, strength = 1 } = edit;
+  if (edit.kind === "steer_token") return t(strength < 0 ? "edit.away" : "edit.toward", { word: tokenText(token), strength: Math.abs(strength), layer });
+  if (edit.kind === "patch") {
+    const block = edit.step?.split(".")[1];
+    return head === undefined ? t("edit.patch", { step: edit.step ?? "" }) : t("edit.patch.head", { head: `${block}.${head}` });
+  }
+  const how = edit.how === "mean" ? ".mean" : "";
+  return t(`edit.${edit.kind.replace("ablate_", "")}${how}`, { layer, neuron: String(neuron), head: `${layer}.${head}` });
 }
 
 /** The edits as the server expects them, or null while the second text is loading. @returns {Edit[] | null} */

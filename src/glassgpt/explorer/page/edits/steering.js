@@ -3,7 +3,8 @@
 import { api, isAbort, messageOf } from "../state/api.js";
 import { el, format, put, visible } from "../draw/draw.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {{word: string, ids: number[]}} Direction a word, and the tokens whose mean direction it is */
 
@@ -15,11 +16,10 @@ export class Steering {
   #says = el("p", { class: "small", role: "status" });
   /** How often it was used: of two answers the later question's counts. */ #uses = 0;
   /** @type {string[]} the text of every token */ words = [];
-  element = el("section", {}, el("h3", {}, "Steer it"),
-    el("p", { class: "says" }, "Add a direction to the ", term("residual stream"), " after the cursor’s block: toward one word and away from " +
-      "another. The effect is shown above, and in the tower."),
-    el("div", { class: "acts" }, el("label", { for: "towards" }, "toward"), this.#towards, el("label", { for: "away" }, "away from"), this.#away),
-    el("div", { class: "acts" }, el("label", { for: "strength" }, "strength"), this.#strength, this.#strengthSays),
+  element = el("section", {}, el("h3", {}, t("steer.title")),
+    el("p", { class: "says" }, say("steer.says")),
+    el("div", { class: "acts" }, el("label", { for: "towards" }, t("steer.toward")), this.#towards, el("label", { for: "away" }, t("steer.away")), this.#away),
+    el("div", { class: "acts" }, el("label", { for: "strength" }, t("steer.strength")), this.#strength, this.#strengthSays),
     this.#says);
 
   /**
@@ -39,7 +39,7 @@ export class Steering {
     const strength = Number(this.#strength.value);
     const layer = Math.max(0, store.cursor.layer);
     put(this.#strengthSays, format(strength, 1));
-    put(this.#says, "computing…");
+    put(this.#says, t("computing"));
     const [use, { textKey }] = [++this.#uses, store];
     try {
       const fields = /** @type {[HTMLInputElement, number][]} */ ([[this.#towards, 1], [this.#away, -1]]).filter(([input]) => input.value.trim() !== "");
@@ -49,8 +49,8 @@ export class Steering {
       // Of a word of several tokens each has its share: together they are the mean of their directions.
       const made = strength === 0 ? [] : found.flatMap(({ sign, ids }) =>
         ids.map((token) => /** @type {Edit} */ ({ kind: "steer_token", layer, token, strength: Number(((sign * strength) / ids.length).toFixed(3)) })));
-      put(this.#says, found.filter(({ ids }) => ids.length > 1).map(({ word, ids }) => `“${word}” is ${ids.length} tokens here, ` +
-        `${ids.map((id) => `“${visible(this.words[id] ?? "")}”`).join(" and ")}: the mean of their directions is added. `));
+      put(this.#says, found.filter(({ ids }) => ids.length > 1).map(({ word, ids }) => t("steer.tokens", { word, n: ids.length,
+        tokens: ids.map((id) => t("steer.token", { token: visible(this.words[id] ?? "") })).join(t("steer.and")) })));
       store.set({ edits: [...store.get().edits.filter((edit) => edit.kind !== "steer_token"), ...made] });
     } catch (error) {
       if (!isAbort(error) && use === this.#uses) put(this.#says, messageOf(error));

@@ -1,16 +1,7 @@
 // What a head mostly attends to, from its attention pattern.
 
-/** @typedef {{name: string, title: string, says: string}} Kind */
-
-/** @type {Kind[]} */
-export const KINDS = [
-  { name: "previous", title: "previous token", says: "the previous token" },
-  { name: "self", title: "same position", says: "itself" },
-  { name: "first", title: "first token", says: "the first token" },
-  { name: "same", title: "duplicate token", says: "an earlier copy of the token" },
-  { name: "induction", title: "induction", says: "the token after an earlier copy" },
-  { name: "spread", title: "uniform", says: "all tokens evenly" },
-];
+/** In words they are `kind.NAME`. */
+export const KINDS = ["previous", "self", "first", "same", "induction", "spread"];
 
 /** The fraction of its attention that makes a head one of a kind. */
 export const THRESHOLD = 0.4;
@@ -23,7 +14,7 @@ export const THRESHOLD = 0.4;
 export function attentionByKind(weights, ids) {
   const count = ids.length;
   /** @type {Record<string, {sum: number, n: number}>} */
-  const found = Object.fromEntries(KINDS.map(({ name }) => [name, { sum: 0, n: 0 }]));
+  const found = Object.fromEntries(KINDS.map((name) => [name, { sum: 0, n: 0 }]));
   /** @param {string} name @param {number} share */
   const add = (name, share) => {
     found[name].sum += share;
@@ -61,6 +52,6 @@ function evenness(row) {
 
 /** The main kind of a head, or null. @param {Record<string, number>} shares */
 export function mainKind(shares) {
-  const best = KINDS.reduce((a, b) => (shares[b.name] > shares[a.name] ? b : a));
-  return shares[best.name] >= THRESHOLD ? best : null;
+  const best = KINDS.reduce((a, b) => (shares[b] > shares[a] ? b : a));
+  return shares[best] >= THRESHOLD ? best : null;
 }

@@ -4,6 +4,8 @@ import { color, el, pixels, prepare, put, shades, short, visible } from "../draw
 import { hover, hovered } from "../state/hover.js";
 import { store } from "../state/store.js";
 import { Drawn } from "../view.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 /**
  * `others` are drawn over it, each in a color.
@@ -25,7 +27,7 @@ export function withoutFirst(weights, count) {
 }
 
 /** A weight as it can be told from a byte. @param {number} weight */
-const wholePercent = (weight) => (weight === 0 ? "less than 1%" : weight === 255 ? "almost all" : `${Math.max(1, Math.round((100 * weight) / 255))}%`);
+const wholePercent = (weight) => (weight === 0 ? t("pattern.little") : weight === 255 ? t("pattern.most") : `${Math.max(1, Math.round((100 * weight) / 255))}%`);
 
 /** The matrix, a pixel for each pair; the square root lets small weights be seen. @param {Uint8Array} weights (T, T) @param {number} count */
 function matrix(weights, count) {
@@ -56,7 +58,7 @@ export class GlassPattern extends Drawn {
   #geometry = { left: 0, top: 0, cell: 1 };
 
   build() {
-    this.box.setAttribute("aria-label", "The head's attention pattern");
+    this.box.setAttribute("aria-label", t("pattern.label"));
     this.box.append(this.#canvas);
     this.append(this.box, this.#readout);
     this.#canvas.addEventListener("mousemove", (event) => this.#point(event, false));
@@ -150,9 +152,9 @@ export class GlassPattern extends Drawn {
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = color("soft");
     context.textAlign = "right";
-    context.fillText("this token", left - 6, 11);
+    context.fillText(t("pattern.from"), left - 6, 11);
     context.textAlign = "left";
-    context.fillText("attends to", right + 6, 11);
+    context.fillText(t("pattern.to"), right + 6, 11);
     context.font = "12px system-ui, sans-serif";
     tokens.forEach(({ text }, place) => {
       context.fillStyle = color(place === token || place === lit ? "accent" : "ink");
@@ -186,8 +188,8 @@ export class GlassPattern extends Drawn {
     const from = query ?? pattern.token;
     const row = weights.subarray(from * tokens.length, (from + 1) * tokens.length);
     const to = key ?? row.indexOf(Math.max(...row));
-    const share = to > from ? "cannot attend to the later token" : `gives ${wholePercent(row[to])} of its attention to`;
-    put(this.#readout, el("b", {}, visible(tokens[from].text)), ` ${share} `, el("b", {}, visible(tokens[to].text)), key === undefined ? ", the most." : ".");
+    const how = to > from ? "pattern.cannot" : key === undefined ? "pattern.gives.most" : "pattern.gives";
+    put(this.#readout, say(how, { from: el("b", {}, visible(tokens[from].text)), share: wholePercent(row[to]), to: el("b", {}, visible(tokens[to].text)) }));
   }
 }
 

@@ -4,6 +4,7 @@
 import { color, el, shades } from "../draw/draw.js";
 import { eachWeight } from "./pattern.js";
 import { afterRender } from "../view.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {{left: number, top: number, size: number}} Square in pixels of the screen */
 
@@ -121,7 +122,7 @@ function palette() {
 /** The button of a head, over its picture. @param {number} layer @param {number} head @param {boolean} main of the text, not of the second one */
 export function thumbOf(layer, head, main) {
   return el("button", { class: "thumb", "data-layer": layer, "data-head": head, draggable: main ? null : "true", tabindex: -1,
-    title: `Head ${layer}.${head}` });
+    title: t("heads.head", { head: `${layer}.${head}` }) });
 }
 
 /** @param {Event} event @returns {{layer: number, head: number} | null} the head an event happened on */

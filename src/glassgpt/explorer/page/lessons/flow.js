@@ -1,7 +1,8 @@
 // The whole way in one picture, with the numbers of the text on show: text, tokens, vectors, blocks, logits, probabilities.
 
 import { brief, color, diverging, format, shade, short, svg } from "../draw/draw.js";
-import { count, figure, label } from "../panel.js";
+import { figure, label } from "../panel.js";
+import { t } from "../languages/language.js";
 
 const SHOWN = 5; // tokens, and candidates
 const [WIDTH, HEIGHT] = [600, 330];
@@ -19,7 +20,7 @@ export function flow({ trace, config, embedding, next }) {
   const last = trace.tokens.length - 1;
   const wide = 64;
   const at = (/** @type {number} */ i) => 104 + i * wide;
-  const names = /** @type {[number, string][]} */ ([[318, "text"], [286, "token ids"], [254, "vectors"]]);
+  const names = /** @type {[number, string][]} */ ([[318, t("flow.text")], [286, t("flow.ids")], [254, t("flow.vectors")]]);
   const most = Math.max(...embedding.embedding.slice(0, 8).map(Math.abs)) || 1;
   const rows = [0, 1, 2, 3].map((i) => Math.round((i * config.n_layer) / 3)); // of the lens: before the blocks, and after some
   const columns = tokens.flatMap(({ text: word, id }, i) => {
@@ -46,17 +47,16 @@ export function flow({ trace, config, embedding, next }) {
     svg("rect", { x: 496, y: 23 + i * 24, width: Math.max(1, (60 * p) / next[0].p), height: 15, rx: 2, fill: color(i === 0 ? "accent" : "p-1") }),
     text(598, 34 + i * 24, brief(p), { "text-anchor": "end" }),
   ]);
-  return figure(WIDTH, HEIGHT, `From text to probabilities: ${trace.tokens.length} tokens become vectors of ${config.n_embd} numbers, pass ` +
-    `${config.n_layer} blocks, and the last one gives a logit for each of ${config.vocab_size} tokens; the most likely next is ` +
-    `“${next[0].text.trim()}” with ${brief(next[0].p)}.`,
+  return figure(WIDTH, HEIGHT, t("flow.label", { n: trace.tokens.length, width: config.n_embd, layers: config.n_layer,
+    vocabulary: config.vocab_size, word: next[0].text.trim(), share: brief(next[0].p) }),
     names.map(([y, name]) => text(0, y, name, { "text-anchor": "start", fill: color("soft") })),
     columns,
-    rows.map((row, up) => text(0, 223 - up * 34, row === 0 ? "at the bottom" : `after block ${row - 1}`,
+    rows.map((row, up) => text(0, 223 - up * 34, row === 0 ? t("flow.bottom") : t("flow.after", { layer: row - 1 }),
       { "text-anchor": "start", "font-size": 10, fill: color("soft") })),
     arrow(`M${out} 104V76H${Math.max(out, 398)}m-6 -4l6 4l-6 4`),
-    text(Math.min(out, 360) + 4, 70, "LayerNorm, × token table", { "text-anchor": "end", "font-size": 10, fill: color("soft") }),
+    text(Math.min(out, 360) + 4, 70, t("flow.table"), { "text-anchor": "end", "font-size": 10, fill: color("soft") }),
     text(488, 14, "logit", { "text-anchor": "end", fill: color("soft") }),
     text(598, 14, "softmax", { "text-anchor": "end", fill: color("soft") }),
     bars,
-    text(598, 34 + SHOWN * 24, `and ${count(config.vocab_size - SHOWN)} more`, { "text-anchor": "end", "font-size": 10, fill: color("soft") }));
+    text(598, 34 + SHOWN * 24, t("flow.more", { n: config.vocab_size - SHOWN }), { "text-anchor": "end", "font-size": 10, fill: color("soft") }));
 }

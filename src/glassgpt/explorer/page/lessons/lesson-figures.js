@@ -1,8 +1,9 @@
 // The drawings of the lessons: blocks opened, who sees whom, the rows of a batch, how heads are cut from one matrix.
 
 import { color, diverging, el, percent, PARTS, shade, short, svg } from "../draw/draw.js";
-import { count, figure, head, label, line, scroll } from "../panel.js";
+import { figure, head, label, line, scroll } from "../panel.js";
 import { store } from "../state/store.js";
+import { t } from "../languages/language.js";
 
 /**
  * A box with words in its middle.
@@ -16,11 +17,11 @@ const box = (x, y, w, h, words, paint) => [
 /** An arrow upwards. @param {number} x @param {number} from @param {number} to */
 const up = (x, from, to) => svg("path", { d: `M${x} ${from}V${to}m-4 6l4 -6l4 6`, fill: "none", stroke: color("soft") });
 
-/** @type {{name: string, layers: [name: string, part: string, memory?: boolean][]}[]} from the bottom up */
+/** In words they are `opened.NAME`. @type {{name: string, layers: [name: string, part: string][]}[]} from the bottom up */
 const BLOCKS = [
-  { name: "encoder block", layers: [["self-attention: all see all", "attn."], ["MLP", "mlp."]] },
-  { name: "decoder block (2017)", layers: [["masked self-attention", "attn."], ["cross-attention", "wpe", true], ["MLP", "mlp."]] },
-  { name: "GPT-2’s block", layers: [["masked self-attention", "attn."], ["MLP", "mlp."]] },
+  { name: "encoder", layers: [["self", "attn."], ["mlp", "mlp."]] },
+  { name: "decoder", layers: [["masked", "attn."], ["cross", "wpe"], ["mlp", "mlp."]] },
+  { name: "gpt2", layers: [["masked", "attn."], ["mlp", "mlp."]] },
 ];
 
 /** The blocks of the family, opened. */
@@ -31,16 +32,15 @@ export function openedBlocks() {
     return [
       svg("rect", { x: x + 0.5, y: 16, width: wide - 1, height: tall - 36, rx: 8, fill: "none", stroke: color(i === 2 ? "accent" : "line-strong"),
         ...(i === 2 && { "stroke-width": 2 }) }),
-      ...layers.flatMap(([words, part], row) => box(x + 8, tall - 56 - row * 36, wide - 16, 28, words, PARTS[part]())),
+      ...layers.flatMap(([words, part], row) => box(x + 8, tall - 56 - row * 36, wide - 16, 28, words === "mlp" ? "MLP" : t(`opened.${words}`), PARTS[part]())),
       up(x + wide / 2, 16, 3),
-      label(x + wide / 2, tall - 3, name, { "text-anchor": "middle", "font-size": 12, fill: color("ink"), ...(i === 2 && { "font-weight": 700 }) }),
+      label(x + wide / 2, tall - 3, t(`opened.${name}`), { "text-anchor": "middle", "font-size": 12, fill: color("ink"), ...(i === 2 && { "font-weight": 700 }) }),
     ];
   });
   const y = tall - 56 - 36 + 14; // the middle of the cross-attention
   drawn.push(svg("path", { d: `M${wide} ${y}H${wide + gap + 6}m-6 -4l6 4l-6 4`, fill: "none", stroke: color("d-plus"), "stroke-width": 1.5 }),
     label(wide + gap / 2, y - 6, "k, v", { "text-anchor": "middle", fill: color("ink") }));
-  return figure(3 * wide + 2 * gap + 2, tall, "An encoder block has self-attention without a mask and an MLP. A decoder block of 2017 has masked " +
-    "self-attention, cross-attention, whose keys and values come from the encoder, and an MLP. GPT-2’s block has masked self-attention and an MLP.", drawn);
+  return figure(3 * wide + 2 * gap + 2, tall, t("opened.label"), drawn);
 }
 
 /** The order in which XLNet may guess five words, in the drawing. */
@@ -51,9 +51,9 @@ export function masks() {
   const [cell, gap, size] = [18, 46, 5];
   const place = ORDER.map((_, word) => ORDER.indexOf(word));
   const kinds = /** @type {[string, string, (query: number, key: number) => boolean][]} */ ([
-    ["GPT-2", "the words before", (query, key) => key <= query],
-    ["BERT", "all words", () => true],
-    ["XLNet", `in the order ${ORDER.map((word) => word + 1).join(" ")}`, (query, key) => place[key] <= place[query]],
+    ["GPT-2", t("masks.before"), (query, key) => key <= query],
+    ["BERT", t("masks.all"), () => true],
+    ["XLNet", t("masks.order", { order: ORDER.map((word) => word + 1).join(" ") }), (query, key) => place[key] <= place[query]],
   ]);
   const [seen, unseen] = [shade("attention", 0.6).fill, shade("attention", 0.02).fill];
   const drawn = kinds.flatMap(([name, words, sees], i) => {
@@ -66,8 +66,7 @@ export function masks() {
       label(x, 20 + size * cell + 14, words, { "font-size": 11 }),
     ];
   });
-  return figure(3 * size * cell + 3 * gap, 20 + size * cell + 20, `Squares of five words: in GPT-2’s each sees itself and those before, in BERT’s ` +
-    `all, in XLNet’s those that came earlier in the order ${ORDER.map((word) => word + 1).join(", ")}.`, drawn);
+  return figure(3 * size * cell + 3 * gap, 20 + size * cell + 20, t("masks.label", { order: ORDER.map((word) => word + 1).join(", ") }), drawn);
 }
 
 const ROWS = 4;
@@ -79,15 +78,16 @@ export function batchTable({ tokens, token_loss: losses }) {
     return loss ? [{ seen: tokens.slice(0, last + 1).map(({ text }) => short(text, 10)), next: short(tokens[last + 1].text, 12), p: loss.p,
       bits: -Math.log2(Math.max(loss.p, 1e-30)) }] : [];
   });
-  if (rows.length === 0) return el("p", { class: "small quiet" }, "A text of one token has no next one to learn from: type more.");
+  if (rows.length === 0) return el("p", { class: "small quiet" }, t("batch.short"));
   const mean = rows.reduce((sum, { bits }) => sum + bits, 0) / rows.length;
   const cells = ({ seen = [""], next = "", p = 0, bits = 0 }) =>
     [...Array.from({ length: rows.length }, (_, i) => el("td", { class: seen[i] ? "seen" : "struck" }, seen[i] ?? "×")),
     el("td", {}, el("b", {}, next)), percent(p), bits.toFixed(2)];
-  return scroll("Four rows of one batch", el("table", { class: "figures batch" },
-    head(["row", ...Array.from({ length: rows.length }, (_, i) => `position ${i}`), "next token", "probability", "loss in bits"]),
-    el("tbody", {}, rows.map((row, i) => line(String(i + 1), cells(row))), el("tr", { class: "sum" }, el("th", { scope: "row" }, "mean"),
-      el("td", { colspan: rows.length + 2 }, "what training makes smaller"), el("td", {}, mean.toFixed(2))))));
+  return scroll(t("batch.label"), el("table", { class: "figures batch" },
+    head([t("batch.row"), ...Array.from({ length: rows.length }, (_, i) => t("batch.position", { n: i })), t("batch.next"), t("batch.probability"),
+      t("batch.loss")]),
+    el("tbody", {}, rows.map((row, i) => line(String(i + 1), cells(row))), el("tr", { class: "sum" }, el("th", { scope: "row" }, t("batch.mean")),
+      el("td", { colspan: rows.length + 2 }, t("batch.says")), el("td", {}, mean.toFixed(2))))));
 }
 
 /**
@@ -111,20 +111,18 @@ export function splitHeads({ n_embd, n_head, d_head }, q) {
   const values = (q ?? []).map((value, i) =>
     svg("rect", { x: 290 + (i * 120) / d_head, y: 76 + lit * row, width: 120 / d_head, height: row - 1.5, fill: diverging(value, most).fill }));
   const tall = Math.max(126, 82 + n_head * row);
-  return figure(wide, tall + 16, `A vector of ${n_embd} numbers times c_attn gives ${3 * n_embd}: q, k and v side by side. Each is cut into ` +
-    `${n_head} pieces of ${d_head}, one for each head, and the pieces are laid under each other as a matrix of ${n_head} rows.`,
-    label(0, 14, `LN(x), ${count(n_embd)} numbers, times c_attn (${count(n_embd)} × ${count(3 * n_embd)}): ${count(3 * n_embd)} ` +
-      `numbers`, { "font-size": 11.5, fill: color("ink") }),
+  return figure(wide, tall + 16, t("split.label", { width: n_embd, all: 3 * n_embd, heads: n_head, each: d_head }),
+    label(0, 14, t("split.product", { width: n_embd, all: 3 * n_embd }), { "font-size": 11.5, fill: color("ink") }),
     strip,
     svg("path", { d: `M0 50L0 72M${third} 50L${third} 72`, stroke: color("soft"), "stroke-dasharray": "3 2" }),
     cuts,
-    label(0, 110, `q cut into ${n_head} pieces of ${d_head};`, { "font-size": 11 }),
-    label(0, 124, `head ${lit}’s is numbers ${lit * d_head} to ${(lit + 1) * d_head - 1}`, { "font-size": 11 }),
+    label(0, 110, t("split.cut", { heads: n_head, each: d_head }), { "font-size": 11 }),
+    label(0, 124, t("split.head", { head: lit, from: lit * d_head, to: (lit + 1) * d_head - 1 }), { "font-size": 11 }),
     svg("path", { d: "M200 85H276m-7 -5l7 5l-7 5", fill: "none", stroke: color("soft") }),
-    label(238, 77, "reshape", { "text-anchor": "middle", "font-size": 11 }),
+    label(238, 77, t("split.reshape"), { "text-anchor": "middle", "font-size": 11 }),
     stacked, values,
-    label(420, 88, `${n_head} heads × ${d_head}`, { "font-size": 11.5, fill: color("ink") }),
-    label(420, 103, "the same for k and v", { "font-size": 11 }));
+    label(420, 88, t("split.shape", { heads: n_head, each: d_head }), { "font-size": 11.5, fill: color("ink") }),
+    label(420, 103, t("split.same"), { "font-size": 11 }));
 }
 
 /** How many bytes the sizes take, to scale. @param {[name: string, parameters: number][]} models @param {number} width */
@@ -139,6 +137,6 @@ export function storage(models, width) {
     label(108 + (room * parameters) / most, i * 22 + 14, bytes(4 * parameters), { "font-size": 12 }),
   ]);
   return figure(width, models.length * 22 + 4,
-    `Storage in float32: ${models.map(([name, parameters]) => `${name} ${bytes(4 * parameters)}`).join(", ")}`, drawn);
+    t("storage.label", { sizes: models.map(([name, parameters]) => `${name} ${bytes(4 * parameters)}`).join(", ") }), drawn);
 }
 

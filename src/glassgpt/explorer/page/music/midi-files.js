@@ -4,6 +4,7 @@ import { api, messageOf } from "../state/api.js";
 import { el } from "../draw/draw.js";
 import { knownExamples, openExample } from "../text/examples.js";
 import { store } from "../state/store.js";
+import { t } from "../languages/language.js";
 
 /** As the server's limit of a request. */
 const MAX_BYTES = 256_000;
@@ -20,16 +21,14 @@ function musicModel() {
 /** Open a MIDI file: its first events are the text. @param {File} file */
 export async function openMidi(file) {
   const model = musicModel();
-  if (api.offline) return midi.say("An exported page has one text only. Start `glassgpt explore` for more.", true);
-  if (model < 0) return midi.say("There is no model of music here. Start: glassgpt explore --model music", true);
-  if (file.size > MAX_BYTES) return midi.say(`${file.name} has ${Math.ceil(file.size / 1000).toLocaleString("en")} kB; a MIDI file may have ` +
-    `${MAX_BYTES / 1000} kB here.`, true);
-  midi.say(`Reading ${file.name}…`);
+  if (api.offline) return midi.say(t("error.file.text"), true);
+  if (model < 0) return midi.say(t("midi.none"), true);
+  if (file.size > MAX_BYTES) return midi.say(t("midi.large", { file: file.name, size: Math.ceil(file.size / 1000), limit: MAX_BYTES / 1000 }), true);
+  midi.say(t("midi.reading", { file: file.name }));
   try {
     const { ids, events, seconds } = await api.upload(`/midi?model=${model}`, file);
     const shown = ids.length - 1;
-    midi.say(`${file.name}: ${shown < events ? `the first ${shown} of ${events.toLocaleString("en")} events` : `${events} events`}, of ` +
-      `${seconds.toFixed(1)} s.`);
+    midi.say(t(shown < events ? "midi.first" : "midi.all", { file: file.name, shown, events, seconds: seconds.toFixed(1) }));
     openExample({ name: file.name, words: "", text: null, ids, state: {} }, { model, checkpoint: null });
   } catch (error) {
     midi.say(messageOf(error).replace(/^The file/, file.name), true);
@@ -39,8 +38,8 @@ export async function openMidi(file) {
 /** A button that opens a MIDI file. */
 export function midiButton() {
   const input = el("input", { type: "file", accept: ".mid,.midi,audio/midi", hidden: true, onchange: () => input.files?.[0] && void openMidi(input.files[0]) });
-  return el("span", {}, el("button", { class: "insert", title: "Or drop one onto the page", disabled: api.offline, onclick: () => input.click() },
-    "Open a MIDI file"), input);
+  return el("span", {}, el("button", { class: "insert", title: t("midi.drop"), disabled: api.offline, onclick: () => input.click() },
+    t("midi.open")), input);
 }
 
 /** Let files be dropped here. @param {HTMLElement} where */

@@ -2,6 +2,7 @@
 
 import { el, put, svg } from "../draw/draw.js";
 import { notesOf, pitchesOf, pitchName, timesOf } from "./music-events.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {import("./music-events.js").Note} Note */
 
@@ -13,8 +14,8 @@ const HARMONICS = [1, 0.5, 0.3, 0.16, 0.08, 0.04]; // a struck string, roughly
 
 /** `show` draws the tokens of a trace, `mark` the current one; a click on a note is an event "pick" with its token. */
 export class PianoRoll extends HTMLElement {
-  #button = el("button", { class: "play", "aria-pressed": "false" }, "▶ Play");
-  #picture = svg("svg", { class: "roll", role: "img", "aria-label": "Piano roll" });
+  #button = el("button", { class: "play", "aria-pressed": "false" }, t("roll.play"));
+  #picture = svg("svg", { class: "roll", role: "img", "aria-label": t("roll.label") });
   #cursor = svg("line", { class: "cursor", y1: 0 });
   #arcs = svg("g", { class: "arcs" });
   /** @type {number[]} of each token */ #pitches = [];
@@ -64,7 +65,7 @@ export class PianoRoll extends HTMLElement {
         "rect",
         { class: "note", "data-token": note.token, x: this.#x(note.start), y: (high - note.pitch) * ROW + 0.5,
           width: Math.max(2, this.#x(note.end - note.start)), height: ROW - 1, rx: 1, "fill-opacity": 0.35 + (0.65 * note.velocity) / 127 },
-        svg("title", {}, `${pitchName(note.pitch)}, ${note.start.toFixed(2)} to ${note.end.toFixed(2)} s`),
+        svg("title", {}, t("roll.note", { pitch: pitchName(note.pitch), start: note.start.toFixed(2), end: note.end.toFixed(2) })),
       ),
     );
     put(this.#arcs);
@@ -104,7 +105,7 @@ export class PianoRoll extends HTMLElement {
     const first = sound.currentTime + 0.1;
     for (const note of this.#notes) strike(sound, out, wave, note, first);
     this.#sound = sound;
-    this.#button.textContent = "■ Stop";
+    this.#button.textContent = t("roll.stop");
     this.#button.setAttribute("aria-pressed", "true");
     const follow = () => {
       const now = sound.currentTime - first;
@@ -119,7 +120,7 @@ export class PianoRoll extends HTMLElement {
     cancelAnimationFrame(this.#frame);
     this.#sound?.close();
     this.#sound = null;
-    this.#button.textContent = "▶ Play";
+    this.#button.textContent = t("roll.play");
     this.#button.setAttribute("aria-pressed", "false");
   }
 

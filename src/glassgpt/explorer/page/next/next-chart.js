@@ -2,6 +2,7 @@
 
 import { color, percent, svg } from "../draw/draw.js";
 import { count, label, figure } from "../panel.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {import("./sampling.js").Sampler} Sampler */
 
@@ -26,11 +27,11 @@ export function curve(sampler, width, height) {
   const [ink, line, accent, pane] = ["ink", "line", "accent", "pane"].map(color);
   const filled = [...points.slice(0, kept), `${x(sampler.kept).toFixed(1)} ${y(0)}`];
   const cuts = sampler.cuts.slice(1).filter((cut, i) => cut.count < sampler.cuts[i].count);
-  return figure(width, height, `The top ${count(sampler.kept)} tokens are kept, with ${percent(sampler.cuts[3].mass)} of the probability`,
+  return figure(width, height, t("chart.label", { n: sampler.kept, share: percent(sampler.cuts[3].mass) }),
     [0, 0.5, 1].flatMap((share) => [svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share), stroke: line }),
       label(LEFT - 4, y(share) + 3, `${100 * share}%`, { "text-anchor": "end" })]),
     [1, 10, 100, 1000, 10000].filter((n) => n <= sampler.size).map((n) => label(x(n), height - 14, count(n), { "text-anchor": n === 1 ? "start" : "middle" })),
-    label(width - RIGHT, height - 2, "top n tokens and their cumulative probability", { "text-anchor": "end" }),
+    label(width - RIGHT, height - 2, t("chart.axis"), { "text-anchor": "end" }),
     svg("path", { d: `M${filled.join("L")}Z`, fill: accent, "fill-opacity": 0.28 }),
     svg("path", { d: `M${points.join("L")}`, fill: "none", stroke: accent, "stroke-width": 1.5 }),
     cuts.map(({ count: n }) => svg("line", { x1: x(n), x2: x(n), y1: TOP - 2, y2: y(0), stroke: ink, "stroke-dasharray": "3 2" })),

@@ -4,6 +4,8 @@ import { el, percent, put } from "../draw/draw.js";
 import { uniform } from "./sampling.js";
 import { store } from "../state/store.js";
 import { appendTokens, promptLength } from "../text/text.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const ROUNDS = 10;
 const PLACES = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -14,14 +16,13 @@ export class Game {
   #keys = [0, 1, 2].map((i) => el("button", { onclick: () => this.choose(i) }));
   #result = el("p", { role: "status" });
   #score = el("p");
-  #again = el("button", { onclick: () => this.start() }, "Play again");
+  #again = el("button", { onclick: () => this.start() }, t("game.again"));
   element = el("div", { class: "game", hidden: true },
-    el("p", {}, "Which of the three is the model’s favorite next token? It scores 100 points, the others fewer, in proportion to their " +
-      "probability. Keys 1, 2, 3."),
+    el("p", {}, t("game.says")),
     this.#score,
-    el("div", { class: "suggestions", role: "group", "aria-label": "Suggestions" }, this.#keys),
+    el("div", { class: "suggestions", role: "group", "aria-label": t("game.suggestions") }, this.#keys),
     this.#result,
-    el("div", { class: "acts" }, this.#again, el("button", { onclick: () => store.set({ game: false }) }, "End the game")));
+    el("div", { class: "acts" }, this.#again, el("button", { onclick: () => store.set({ game: false }) }, t("game.end"))));
 
   /** @param {{fresh: boolean, sampler: import("./sampling.js").Sampler | null, word: (rank: number) => string}} view */
   constructor(view) {
@@ -49,8 +50,8 @@ export class Game {
     });
     const points = this.#past.reduce((sum, n) => sum + n, 0);
     const agreed = this.#past.filter((n) => n === 100).length;
-    put(this.#score, el("b", {}, this.#over ? `${points} of ${100 * ROUNDS} points. You and the model agreed ${agreed} times in ${ROUNDS}.`
-      : `Round ${this.#past.length + 1} of ${ROUNDS}, ${points} points`));
+    put(this.#score, el("b", {}, this.#over ? t("game.over", { points, most: 100 * ROUNDS, agreed, rounds: ROUNDS })
+      : t("game.round", { round: this.#past.length + 1, rounds: ROUNDS, points })));
     this.#again.hidden = !this.#over;
   }
 
@@ -60,10 +61,10 @@ export class Game {
     if (!sampler || !this.view.fresh || place > 2 || this.#over) return;
     const rank = this.#order[place];
     const points = Math.round((100 * sampler.plain[rank]) / sampler.plain[0]);
-    const says = (/** @type {number} */ r) => `${this.view.word(r)} with ${percent(sampler.plain[r])}`;
+    const [word, best] = [rank, 0].map((r) => this.view.word(r));
+    const [share, most] = [rank, 0].map((r) => percent(sampler.plain[r]));
     this.#past.push(points);
-    put(this.#result, rank === 0 ? `Yes: ${says(0)}, the most likely.` : `You chose ${says(rank)}; the favorite was ${says(0)}.`,
-      el("b", {}, ` ${points} points.`));
+    put(this.#result, say(rank === 0 ? "game.yes" : "game.no", { word, share, best, most, points }));
     appendTokens([sampler.order[rank]], (store.trace?.tokens.length ?? 1) - 1);
   }
 }

@@ -5,8 +5,9 @@ import { el, format, percent, put } from "../draw/draw.js";
 import { math } from "../draw/math.js";
 import { head } from "../panel.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say } from "../text/terms.js";
 import { GlassVector } from "../draw/vector.js";
+import { t } from "../languages/language.js";
 
 const SHOWN = 10;
 
@@ -22,11 +23,10 @@ export class FromVector {
   /** @type {ArrayLike<number>} the tokens of the rows of the table */ #tokens = [];
   /** @type {(rank: number) => string} */ #word = () => "";
   element = el("section", { class: "from-vector" },
-    el("h3", {}, "From the last vector to a probability ", math("p = softmax( x W^T / T )")),
-    el("p", { class: "says" }, "The vector x that leaves the last LayerNorm is multiplied with every row w of the token table, the same table the " +
-      "tokens came from. The product is the token’s ", term("logit"), "; the sliders do the rest. Choose a row to see its product, number by number."),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "From logits to probabilities" },
-      el("table", { class: "figures" }, head(["token", "x · w: logit", "÷ T", "e^x, largest = 1", "probability"]), this.#body)),
+    el("h3", {}, t("table.title"), math("p = softmax( x W^T / T )")),
+    el("p", { class: "says" }, say("table.says")),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("table.label") },
+      el("table", { class: "figures" }, head([t("table.token"), t("table.logit"), "÷ T", t("table.exp"), t("table.probability")]), this.#body)),
     this.#says,
     ...this.#vectors);
 
@@ -50,14 +50,13 @@ export class FromVector {
       const scaled = temperature === 0 ? null : logit / temperature;
       const name = el("button", { class: "edit", "aria-pressed": String(rank === this.#rank), onclick: () => this.#choose(rank) }, word(rank));
       return el("tr", { onmouseenter: () => this.#choose(rank) }, el("th", { scope: "row" }, name),
-        [format(logit, 3), scaled === null ? "greedy" : format(scaled, 3), scaled === null ? "–" : format(sampler.weight[rank], 4), p === 0 ? "cut"
+        [format(logit, 3), scaled === null ? t("table.greedy") : format(scaled, 3), scaled === null ? "–" : format(sampler.weight[rank], 4), p === 0 ? t("next.cut")
         : percent(p)].map((text) => el("td", {}, text)));
     });
-    const rest = sampler.kept > count ? `${(sampler.kept - count).toLocaleString("en")} more tokens` : "no more tokens";
+    const rest = sampler.kept > count ? t("table.rest", { n: sampler.kept - count }) : t("table.rest.none");
     const left = 1 - Array.from({ length: count }, (_, rank) => sampler.probability(rank)).reduce((a, b) => a + b, 0);
     const before = this.#body.contains(document.activeElement);
-    put(this.#body, rows, el("tr", { class: "sum" }, el("th", { scope: "row" }, rest), el("td", { colspan: 3 }, "each logit becomes e^(logit − " +
-      "largest), so that the largest is 1; divided by the sum over all that are left, that is the probability"), el("td", {}, percent(Math.max(0, left)))));
+    put(this.#body, rows, el("tr", { class: "sum" }, el("th", { scope: "row" }, rest), el("td", { colspan: 3 }, t("table.sum")), el("td", {}, percent(Math.max(0, left)))));
     if (before) this.#body.querySelectorAll("button")[this.#rank]?.focus();
     [this.#tokens, this.#shows] = [sampler.order, this.#path];
     this.load();
@@ -74,7 +73,7 @@ export class FromVector {
     if (api.offline && !api.known(path)) {
       // An exported file has the rows of some positions only.
       for (const vector of this.#vectors) vector.hidden = true;
-      return put(this.#says, "The rows of the token table at this position are not in the file.");
+      return put(this.#says, t("table.missing"));
     }
     void this.#load(api.get(path, { slot: "final" }), (found) => {
       [this.#found, this.#asked] = [found, path];
@@ -96,8 +95,8 @@ export class FromVector {
     if (!found || !row) return;
     const products = found.ln_f.map((value, i) => value * row[i]);
     this.#vectors[0].show("x", found.ln_f);
-    this.#vectors[1].show(`w of “${this.#word(this.#rank)}”`, row);
-    this.#vectors[2].show("x × w, one by one", products);
-    put(this.#says, `The ${products.length} products of “${this.#word(this.#rank)}” sum to ${format(products.reduce((a, b) => a + b, 0), 3)}, its logit.`);
+    this.#vectors[1].show(t("table.row", { word: this.#word(this.#rank) }), row);
+    this.#vectors[2].show(t("table.product"), products);
+    put(this.#says, t("table.products", { n: products.length, word: this.#word(this.#rank), sum: format(products.reduce((a, b) => a + b, 0), 3) }));
   }
 }

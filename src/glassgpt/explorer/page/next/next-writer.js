@@ -6,6 +6,7 @@ import { knownExamples } from "../text/examples.js";
 import { current } from "../panel.js";
 import { store } from "../state/store.js";
 import { appendTokens } from "../text/text.js";
+import { t } from "../languages/language.js";
 
 /** Written text with real spaces, where lines can break. @param {string} text */
 const breakable = (text) => (text.trim() === "" ? visible(text) : text);
@@ -17,11 +18,11 @@ const WHOLE = 128; // tokens at most, if the model does not end
 export class Writer {
   /** @type {AbortController | null} */ #running = null;
   #count = el("input", { type: "text", inputmode: "numeric", id: "write-count", size: 4, value: "20" });
-  #button = el("button", { disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, "Generate");
-  #whole = el("button", { hidden: true, title: "The most likely token each time, until <|endoftext|>: how this model was made to be used",
-    onclick: () => this.#running === null && void this.start(GREEDY, WHOLE) }, "Write it out");
+  #button = el("button", { disabled: api.offline, onclick: () => (this.#running ? this.stop() : void this.start()) }, t("write.generate"));
+  #whole = el("button", { hidden: true, title: t("write.out.hint"),
+    onclick: () => this.#running === null && void this.start(GREEDY, WHOLE) }, t("write.out"));
   #output = el("p", { class: "written" });
-  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, "tokens"), this.#whole), this.#output);
+  element = el("div", {}, el("div", { class: "acts" }, this.#button, this.#count, el("label", { for: "write-count" }, t("write.tokens")), this.#whole), this.#output);
 
   /** @param {() => SamplingParams} params @param {(words: string) => void} say */
   constructor(params, say) {
@@ -47,11 +48,11 @@ export class Writer {
   /** @param {SamplingParams} [params] @param {number} [wanted] tokens */
   async start(params = this.params(), wanted = Number(this.#count.value)) {
     if (store.status !== "ready" || store.typing) return; // the numbers are of the text before
-    if (!Number.isInteger(wanted) || wanted < 1) return this.say(`“${this.#count.value}” is not a number of tokens; use an integer from 1 on.`);
+    if (!Number.isInteger(wanted) || wanted < 1) return this.say(t("write.number", { n: this.#count.value }));
     const at = store.cursor.token;
     const ids = current().trace.tokens.slice(0, at + 1).map((token) => token.id);
     const room = Math.min(store.info?.limits.tokens ?? 1024, store.config?.n_positions ?? 1024) - ids.length;
-    if (room < 1) return this.say(`The text fills the model’s context of ${ids.length} tokens. Go to an earlier token to write on from there.`);
+    if (room < 1) return this.say(t("write.full", { n: ids.length }));
     const { temperature, topK, topP, minP } = params;
     const { seed, model, checkpoint } = store.get();
     const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
@@ -59,7 +60,7 @@ export class Writer {
     const { textKey } = store;
     const isCurrent = () => store.textKey === textKey;
     const unsubscribe = store.subscribe(() => isCurrent() || running.abort());
-    put(this.#button, "Stop");
+    put(this.#button, t("write.stop"));
     put(this.#output);
     /** @type {number[]} */
     const added = [];
@@ -77,10 +78,10 @@ export class Writer {
     }
     unsubscribe();
     this.#running = null;
-    put(this.#button, "Generate");
+    put(this.#button, t("write.generate"));
     if (!isCurrent()) return this.clear(); // another text was opened meanwhile: that is not continued
-    const full = wanted > room && added.length === room ? `, until the context of ${room + ids.length} was full` : "";
+    const how = running.signal.aborted ? "write.stopped" : wanted > room && added.length === room ? "write.context" : "write.done";
     if (this.element.isConnected) appendTokens(added, at);
-    this.say(problem || `${added.length} tokens generated${running.signal.aborted ? ", then stopped" : full}. Undo removes them.`);
+    this.say(problem || t(how, { n: added.length, context: room + ids.length }));
   }
 }

@@ -1,9 +1,11 @@
 // All requests to the server. An exported page has no server and takes its responses from its bundle.
 
+import { translated } from "../languages/server.js";
+import { t } from "../languages/language.js";
+
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
 const MAX_CACHED = 200;
-export const NO_SERVER = "The server does not respond. Is `glassgpt explore` still running? The page goes on by itself when it is back.";
 
 /** An error response. */
 export class ApiError extends Error {
@@ -113,7 +115,7 @@ async function sendTogether() {
 
 /** @param {number} status @param {any} body of the response */
 function failed(status, body) {
-  return new ApiError(body?.error?.message ?? `The server responded with status ${status}.`, status);
+  return new ApiError(translated(body?.error?.message) ?? t("error.status", { status: String(status) }), status);
 }
 
 /** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
@@ -132,7 +134,7 @@ async function sendRaw(path, init) {
   } catch (error) {
     if (isAbort(error)) throw error;
     api.lost();
-    throw new ApiError(NO_SERVER);
+    throw new ApiError(t("error.server"));
   }
   if (response.ok) return response;
   throw failed(response.status, await response.json().catch(() => null));
@@ -149,7 +151,7 @@ async function request(path, body, { slot, together = body === undefined }) {
     store(key, known);
     return known;
   }
-  if (offline) throw new ApiError(path === "/trace" ? "This exported page has one text only. Start `glassgpt explore` for more." : "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.");
+  if (offline) throw new ApiError(t(path === "/trace" ? "error.file.text" : "error.file.model"));
   const controller = new AbortController();
   if (slot !== undefined) {
     const response = fetchAndStore(key, path, body, together, controller.signal).finally(() => slots.get(slot)?.controller === controller && slots.delete(slot));
@@ -203,7 +205,7 @@ export function messageOf(error) {
 
 /** Server-sent events of a POST, one by one. @param {string} path @param {unknown} body @param {AbortSignal} [signal] @returns {AsyncGenerator<any>} */
 async function* events(path, body, signal) {
-  if (offline) throw new ApiError("An exported page cannot generate text. Start `glassgpt explore` for that.");
+  if (offline) throw new ApiError(t("error.file.generate"));
   const response = await send(path, body, signal);
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();

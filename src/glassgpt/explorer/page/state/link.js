@@ -39,6 +39,7 @@ export const DEFAULTS = {
   method: "input_x_gradient",
   welcome: true,
   arcs: "head",
+  lang: "",
 };
 
 /** What numbers of the state may be; others get their default. @type {Partial<Record<keyof State, (value: number) => boolean>>} */

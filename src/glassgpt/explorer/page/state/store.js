@@ -2,6 +2,7 @@
 
 import { ApiError, api, isAbort, messageOf } from "./api.js";
 import { DEFAULTS, readCompare, readValue } from "./link.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {(changed: Set<Topic>) => void} Listener */
 
@@ -205,7 +206,7 @@ class Store {
       this.info ??= await api.get("/model");
       this.#resolveNames(/** @type {ModelInfo} */ (this.info));
       const { model: missing } = this.#unresolved;
-      if (missing !== undefined) throw new ApiError(`The link names the model ${missing}, which is not open here. Start it with: glassgpt explore --model ${missing}`);
+      if (missing !== undefined) throw new ApiError(t("error.model", { name: missing }));
       if (first) await this.#open();
       const { text, ids, model, checkpoint } = this.#state;
       /** @type {Record<string, unknown>} */

@@ -2,9 +2,10 @@
 
 import { api } from "../state/api.js";
 import { store } from "../state/store.js";
+import { isKnown, t } from "../languages/language.js";
 
 /**
- * @typedef {{name: string, words: string, text: string | null, ids: number[] | null, state: Partial<State>}} Example
+ * @typedef {{key?: string, name: string, words: string, text: string | null, ids: number[] | null, state: Partial<State>}} Example
  * @typedef {{name: string, ids: number[], special: boolean}} Insert
  * @typedef {{kind: "text" | "task" | "music" | "ids", examples: Example[], inserts: Insert[]}} Examples
  */
@@ -20,6 +21,10 @@ export const examplesOf = (model) => (api.offline && !api.known(path(model)) ? P
 
 /** The same, if it is known. @param {number} [model] @returns {Examples} */
 export const knownExamples = (model = store.get().model) => api.peek(path(model)) ?? NONE;
+
+/** An example's name and words in the reader's language, if it is one of ours. @param {Example} example */
+export const named = ({ key, name, words }) =>
+  (key && isKnown(`example.${key}`) ? { name: t(`example.${key}`), words: t(`example.${key}.says`) } : { name, words });
 
 /** What changes with the text, whatever it is: nothing of the one before stays. @type {Partial<State>} */
 const FRESH = { prompt: null, token: -1, layer: null, head: null, edits: [], overlay: [], pin: null, target: null, step: null, play: null };
@@ -47,9 +52,9 @@ let picks = 0;
 /**
  * Open a model. A text of one's own stays if the model reads text; else it opens with its first example, since a
  * sentence means nothing to a model of music, and a translator waits for its token.
- * @param {number} model @param {string} [name] of the example to open
+ * @param {number} model @param {string} [key] of the example to open
  */
-export async function openModel(model, name) {
+export async function openModel(model, key) {
   const before = knownExamples();
   const own = !before.examples.some(isOpen);
   const number = ++picks;
@@ -57,7 +62,7 @@ export async function openModel(model, name) {
   try {
     const { kind, examples } = await examplesOf(model);
     if (number !== picks) return; // another one was picked meanwhile
-    const chosen = examples.find((example) => example.name === name);
+    const chosen = examples.find((example) => key !== undefined && example.key === key);
     if (chosen || kind !== "text" || before.kind !== "text" || !own) {
       const same = kind === before.kind ? examples.find(isOpen) : undefined;
       openExample(chosen ?? same ?? examples[0], { model, checkpoint: null });

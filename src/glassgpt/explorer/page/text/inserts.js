@@ -6,11 +6,12 @@ import { examplesOf, knownExamples } from "./examples.js";
 import { midi, midiButton } from "../music/midi-files.js";
 import { edited, partsOf, spansOf } from "./prompt.js";
 import { store } from "../state/store.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {import("./prompt.js").Span} Span */
 
 export class Inserts {
-  #buttons = el("div", { class: "inserts", role: "group", "aria-label": "Insert a special token" });
+  #buttons = el("div", { class: "inserts", role: "group", "aria-label": t("insert.label") });
   #says = el("p", { class: "small", role: "status" });
   element = el("div", { class: "insert-row" }, this.#buttons, this.#says);
   #field;
@@ -38,9 +39,9 @@ export class Inserts {
     this.#listed = names;
     put(
       this.#buttons,
-      inserts.length > 0 && el("span", { class: "quiet small" }, "Insert"),
+      inserts.length > 0 && el("span", { class: "quiet small" }, t("insert")),
       inserts.map((one) => el("button", { class: one.special ? "insert special" : "insert", title: one.special
-        ? "A token of its own: typed, these characters stay ordinary text" : "", onclick: () => void this.insert(one.name, one.ids) }, one.name)),
+        ? t("insert.special") : "", onclick: () => void this.insert(one.name, one.ids) }, one.name)),
       kind === "music" && midiButton(),
     );
   }

@@ -1,28 +1,39 @@
-// Words that need a sentence: dotted underneath, explained on hover, focus or touch.
+// Words that need a sentence: dotted underneath, explained on hover, focus or touch. And sentences with such words.
 
 import { el, put } from "../draw/draw.js";
+import { fillIn, messageFor, t, valueOf } from "../languages/language.js";
 
-/** @type {Record<string, string>} */
-const TERMS = {
-  "residual stream": "The list of numbers that carries a token up the tower. Every block reads it and adds to it; nothing is ever replaced.",
-  bits: "How unexpected a token was: −log₂ of its probability. 0 bits: certain. 1 bit: as likely as not. 10 bits: one chance in about a thousand.",
-  nats: "The same measure as bits, with natural logarithms: 1 nat is 1.44 bits.",
-  "logit lens": "What the model would say if it had to stop here: the stream at this height is sent through the last LayerNorm and the token " +
-    "table, as if it had reached the top.",
-  "␣": "A space. Most tokens begin with one, so “␣it” and “it” are two different tokens. ↵ is a line break.",
-  token: "A piece of text from a fixed list: a frequent word, a part of a rare one, or a single byte such as <d9>. The model reads and writes " +
-    "token numbers only.",
-  logit: "A token’s score before the softmax: any number; larger is more likely.",
-  softmax: "Turns scores into probabilities: raise e to each, divide by the sum.",
-  "KL divergence": "How far one distribution is from another, in nats; 0 if they are equal.",
-  "residual norm": "The length of the vector: the root of the sum of its squares.",
-  neuron: "One of the numbers inside the MLP. It is large when its input points along the direction it reads, and then adds its own direction to the stream.",
-  head: "One of several attentions that run side by side in a block, each with its own queries, keys and values.",
-};
+/** A word with its explanation. @param {string} name the messages are `term.NAME` and `term.NAME.says` @param {string} [shown] */
+export function term(name, shown = t(`term.${name}`)) {
+  return el("span", { class: "term", tabindex: 0, role: "note", "aria-label": `${shown}: ${t(`term.${name}.says`)}`, "data-term": name }, shown);
+}
 
-/** A word with its explanation. @param {string} name a key of TERMS @param {string} [shown] */
-export function term(name, shown = name) {
-  return el("span", { class: "term", tabindex: 0, role: "note", "aria-label": `${shown}: ${TERMS[name]}`, "data-term": name }, shown);
+/** What a message is made of: a value, a plural, the begin or end of bold words, or a word to explain. */
+const PARTS = /\{(\w+)(?:\?([^|}]*)\|([^}]*))?\}|\*\*|\[([^\]]*)\]\((\w+)\)/g;
+
+/**
+ * A message as nodes: values may be elements, **words** are bold, [words](name) are explained.
+ * @param {string} key @param {Record<string, Child | Child[]>} [values] @returns {Child[]}
+ */
+export function say(key, values = {}) {
+  const message = messageFor(key);
+  /** @type {Child[]} */ const said = [];
+  /** @type {Child[] | null} */ let bold = null;
+  let at = 0;
+  const add = (/** @type {Child | Child[]} */ what) => void (bold ?? said).push(...[what].flat());
+  for (const found of message.matchAll(PARTS)) {
+    add(message.slice(at, found.index));
+    at = found.index + found[0].length;
+    const [, name, one, other, words, explained] = found;
+    if (name) add(valueOf(values, name, one, other));
+    else if (explained) add(term(explained, fillIn(words, values)));
+    else if (bold) {
+      said.push(el("b", {}, ...bold));
+      bold = null;
+    } else bold = [];
+  }
+  add(message.slice(at));
+  return said.filter((child) => child !== "");
 }
 
 /** @returns {HTMLElement} */
@@ -34,7 +45,7 @@ function show({ target }) {
   const box = card();
   box.hidden = !(found instanceof HTMLElement);
   if (!(found instanceof HTMLElement)) return;
-  put(box, el("b", {}, found.dataset.term), el("p", {}, TERMS[found.dataset.term ?? ""]));
+  put(box, el("b", {}, t(`term.${found.dataset.term}`)), el("p", {}, t(`term.${found.dataset.term}.says`)));
   const place = found.getBoundingClientRect();
   const { width, height } = box.getBoundingClientRect();
   const below = place.bottom + 6;

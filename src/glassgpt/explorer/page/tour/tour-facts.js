@@ -5,7 +5,7 @@ import { wordAt } from "../draw/attention-row.js";
 import { Sampler } from "../next/sampling.js";
 import { store } from "../state/store.js";
 
-const KINDS = /** @type {[string, string][]} */ ([["previous", "one before"], ["first", "the first"], ["self", "itself"]]);
+const KINDS = ["previous", "first", "self"];
 
 /** The token at which step 6 shows how weights come about: not the last, where the mask has nothing to strike out. @param {Trace} trace */
 export const tokenInNumbers = ({ tokens }) => Math.max(0, tokens.length - 3);
@@ -36,7 +36,7 @@ async function find(trace) {
     api.get(`/tally?model=${trace.model}`),
   ]);
   const { layer, head } = salientHeads.best ?? { layer: Math.min(1, config.n_layer - 1), head: 0 };
-  const kinds = KINDS.filter(([kind]) => salientHeads.kinds[kind]).map(([kind, words]) => ({ words, ...salientHeads.kinds[kind] }));
+  const kinds = KINDS.filter((kind) => salientHeads.kinds[kind]).map((kind) => ({ kind, ...salientHeads.kinds[kind] }));
   const weightsAt = async (/** @type {number} */ position) =>
     (await api.get(`/trace/${trace.id}/head?layer=${layer}&head=${head}&position=${position}`))["attn.weights"];
   const [mlp, weights, weightsInNumbers, pattern, ...patterns] = await Promise.all([
@@ -52,8 +52,8 @@ async function find(trace) {
     gradients: store.info?.methods?.includes("input_x_gradient") ?? true,
     parameters: store.info?.models[trace.model]?.parameters ?? tally.total,
     weights, weightsInNumbers, // a pattern's are bytes: good enough for colors only
-    examples: [...kinds.map((kind, i) => ({ name: `${kind.layer}.${kind.head}`, words: kind.words, pattern: patterns[i] })),
-      { name: `${layer}.${head}`, words: "far back", pattern }],
+    examples: [...kinds.map(({ kind, layer, head }, i) => ({ name: `${layer}.${head}`, kind, pattern: patterns[i] })),
+      { name: `${layer}.${head}`, kind: "far", pattern }],
     next: Array.from({ length: Math.min(5, sampler.size) }, (_, rank) =>
       ({ text: texts[sampler.order[rank]], logit: sampler.values[rank], p: sampler.plain[rank] })),
   };

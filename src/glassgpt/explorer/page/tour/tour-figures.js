@@ -2,6 +2,7 @@
 
 import { brief, diverging, format, PARTS, shade, short, svg } from "../draw/draw.js";
 import { tokenInNumbers } from "./tour-facts.js";
+import { large, t } from "../languages/language.js";
 
 /** @typedef {SVGElement | (SVGElement | SVGElement[])[]} Drawing */
 
@@ -51,7 +52,7 @@ const lastTokens = ({ trace }, most) => trace.tokens.slice(-most).map(({ text: w
 export const FIGURES = {
   guess: (facts) => {
     const words = lastTokens(facts, 3).join("").trim();
-    return [...card(4, 44, 104, 30, short(words, 15)), arrow(110, 59, 128, 59), ...card(130, 34, 56, 50, "model", "hot"), arrow(188, 59, 206, 59),
+    return [...card(4, 44, 104, 30, short(words, 15)), arrow(110, 59, 128, 59), ...card(130, 34, 56, 50, t("tour.guess.model"), "hot"), arrow(188, 59, 206, 59),
       facts.next.slice(0, 4).flatMap(({ text: word, p }, i) => [text(246, 27 + i * 24, short(word, 6), "end"),
         box(250, 16 + i * 24, 34 * (p / facts.next[0].p), 14, i === 0 ? "hot" : "plain"), text(318, 27 + i * 24, brief(p), "end")])];
   },
@@ -67,10 +68,10 @@ export const FIGURES = {
   },
   embedding: ({ embedding, trace }) => {
     const last = trace.tokens.length - 1;
-    return [text(4, 24, `row ${trace.tokens[last].id}`), text(4, 36, "of the token table"), cells(122, 18, embedding.wte), text(114, 52, "+", "end"),
-      text(4, 60, `row ${last}`), text(4, 72, "of the positions"), cells(122, 54, embedding.wpe),
+    return [text(4, 24, t("tour.embedding.row", { n: String(trace.tokens[last].id) })), text(4, 36, t("tour.embedding.tokens")), cells(122, 18, embedding.wte), text(114, 52, "+", "end"),
+      text(4, 60, t("tour.embedding.row", { n: last })), text(4, 72, t("tour.embedding.positions")), cells(122, 54, embedding.wpe),
       svg("line", { x1: 118, y1: 76, x2: 304, y2: 76, class: "line" }),
-      text(4, 98, "their sum, x"), cells(122, 88, embedding.embedding), text(122, 114, `the first 16 of ${embedding.wte.length} numbers`)];
+      text(4, 98, t("tour.embedding.sum")), cells(122, 88, embedding.embedding), text(122, 114, t("tour.embedding.first", { n: embedding.wte.length }))];
   },
   tower: ({ trace, config }) => {
     const last = trace.tokens.length - 1;
@@ -80,7 +81,7 @@ export const FIGURES = {
       const p = trace.lens.p[row][last];
       return [svg("rect", { x: 74, y, width: 86, height: 20, rx: 4, fill: shade("probability", p).fill, stroke: "var(--line-strong)" }),
         svg("text", { x: 117, y: y + 14, "text-anchor": "middle", style: { fill: shade("probability", p).ink } },
-        short(trace.lens.texts[row][last], 8)), text(168, y + 14, `${brief(p)} ${row === 0 ? "before any block" : `after block ${row - 1}`}`)];
+        short(trace.lens.texts[row][last], 8)), text(168, y + 14, `${brief(p)} ${row === 0 ? t("tour.tower.bottom") : t("tour.tower.after", { layer: row - 1 })}`)];
     }).flat(), text(50, 66, short(trace.tokens[last].text, 7), "end")];
   },
   attention: ({ trace, weights }) => {
@@ -98,7 +99,7 @@ export const FIGURES = {
     const asking = tokenInNumbers(trace);
     const best = weights.indexOf(Math.max(...weights.slice(1), 0));
     return [...card(6, 8, 60, 24, "q · k", "hot"), arrow(68, 20, 84, 20), ...card(86, 8, 60, 24, `÷ √${config.d_head}`), arrow(148, 20, 164, 20),
-      ...card(166, 8, 60, 24, "mask"), arrow(228, 20, 244, 20), ...card(246, 8, 68, 24, "softmax", "hot"),
+      ...card(166, 8, 60, 24, t("tour.numbers.mask")), arrow(228, 20, 244, 20), ...card(246, 8, 68, 24, "softmax", "hot"),
       ...trace.tokens.slice(-9).flatMap(({ text: word }, i, all) => {
         const place = trace.tokens.length - all.length + i;
         const x = 23 + i * 34;
@@ -109,20 +110,20 @@ export const FIGURES = {
         return [box(x - 14, 96 - high, 28, high, place === best ? "hot" : "plain"), label, text(x, 92 - high, brief(weights[place]), "middle"), ...underline];
       })];
   },
-  mask: ({ pattern }) => [matrix(20, 10, pattern, 100, 9), svg("path", { d: "M24 8H122V106Z", class: "struck" }), text(96, 40, "not yet", "middle"),
-    text(96, 52, "written", "middle"),
-    text(140, 40, "row: who asks"), text(140, 60, "column: who answers"), text(140, 80, "upper right: the future,"), text(140, 94, "struck out by the mask")],
-  heads: ({ examples }) => examples.slice(0, 4).map(({ name, words, pattern }, i) =>
-    [...matrix(8 + i * 79, 8, pattern, 70), text(43 + i * 79, 96, words, "middle"), text(43 + i * 79, 112, `head ${name}`, "middle")]),
+  mask: ({ pattern }) => [matrix(20, 10, pattern, 100, 9), svg("path", { d: "M24 8H122V106Z", class: "struck" }), text(96, 40, t("tour.mask.not"), "middle"),
+    text(96, 52, t("tour.mask.written"), "middle"),
+    text(140, 40, t("tour.mask.row")), text(140, 60, t("tour.mask.column")), text(140, 80, t("tour.mask.future")), text(140, 94, t("tour.mask.struck"))],
+  heads: ({ examples }) => examples.slice(0, 4).map(({ name, kind, pattern }, i) =>
+    [...matrix(8 + i * 79, 8, pattern, 70), text(43 + i * 79, 96, t(`tour.kind.${kind}`), "middle"), text(43 + i * 79, 112, t("tour.heads.head", { head: name }), "middle")]),
   mlp: ({ mlp, config, layer }) => {
     const strongest = [...mlp["mlp.gelu"]].sort((a, b) => Math.abs(b) - Math.abs(a));
     return [cells(116, 100, mlp.ln_2, 8), svg("path", { class: "line", d: "M114 98L30 70M206 98L290 70M30 50L114 22M290 50L206 22", fill: "none" }),
       cells(30, 55, strongest, 24, 10), cells(116, 8, mlp["mlp.proj"], 8),
-      text(212, 109, `${config.n_embd} numbers`), text(160, 79, `${config.d_mlp} neurons of block ${layer},`, "middle"),
-      text(160, 91, "the strongest first", "middle"), text(212, 18, `${config.n_embd} again`)];
+      text(212, 109, t("tour.mlp.numbers", { n: config.n_embd })), text(160, 79, t("tour.mlp.neurons", { n: config.d_mlp, layer }), "middle"),
+      text(160, 91, t("tour.mlp.strongest"), "middle"), text(212, 18, t("tour.mlp.again", { n: config.n_embd }))];
   },
   logits: ({ next, embedding }) => [cells(6, 54, embedding.embedding, 7, 8), text(36, 78, "x", "middle"), text(78, 62, "×"),
-    ...next.slice(0, 4).flatMap(({ text: word, logit, p }, i) => [text(94, 25 + i * 26, `row of “${short(word, 7)}”`),
+    ...next.slice(0, 4).flatMap(({ text: word, logit, p }, i) => [text(94, 25 + i * 26, t("tour.logits.row", { word: short(word, 7) })),
       text(206, 25 + i * 26, format(logit, 1), "end"), box(214, 14 + i * 26, 70 * (p / next[0].p), 14, i === 0 ? "hot" : "plain"),
       text(318, 25 + i * 26, brief(p), "end")])],
   sampling: ({ next }) => [0.5, 1, 2].flatMap((temperature, column) => {
@@ -136,38 +137,38 @@ export const FIGURES = {
     const words = lastTokens(facts, 5);
     return [...words.flatMap((word, i) => [...[0, 1, 2].map((row) => box(8 + i * 52, 14 + row * 22, 46, 18, i === words.length - 1 ? "hot"
       : "gray")), text(31 + i * 52, 98, short(word, 6), "middle")]),
-      ...arrow(262, 40, 282, 40), text(286, 44, short(facts.next[0].text, 5)), text(100, 116, "kept: their k and v", "middle"),
-      text(240, 116, "computed", "middle")];
+      ...arrow(262, 40, 282, 40), text(286, 44, short(facts.next[0].text, 5)), text(100, 116, t("tour.cache.kept"), "middle"),
+      text(240, 116, t("tour.cache.computed"), "middle")];
   },
   tally: ({ tally, config }) => {
     const sum = (/** @type {(name: string) => boolean} */ of) => tally.rows.filter(({ name }) => of(name)).reduce((total, row) => total + row.count, 0);
-    const parts = /** @type {[string, number, string][]} */ ([["MLPs", sum((name) => name.includes(".mlp.")), "mlp."],
-      ["attention", sum((name) => name.includes(".attn.")), "attn."],
-      ["token table", sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "wte"],
-      ["positions", sum((name) => name.startsWith("wpe")), "wpe"]]);
+    const parts = /** @type {[string, number, string][]} */ ([[t("tour.tally.mlps"), sum((name) => name.includes(".mlp.")), "mlp."],
+      [t("tour.tally.attention"), sum((name) => name.includes(".attn.")), "attn."],
+      [t("tour.tally.table"), sum((name) => name.startsWith("wte") || name.startsWith("lm_head")), "wte"],
+      [t("tour.tally.positions"), sum((name) => name.startsWith("wpe")), "wpe"]]);
     return parts.flatMap(([name, count, part], i) =>
       [text(4, 19 + i * 24, name), svg("rect", { x: 82, y: 8 + i * 24, width: Math.max(0.5, (150 * count) / parts[0][1]), height: 15, rx: 2,
       fill: PARTS[part]().fill, stroke: "var(--line-strong)" }),
-      text(318, 20 + i * 24, `${(count / 1e6).toFixed(1)} M, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117,
-      `${config.n_layer} blocks, ${(tally.total / 1e6).toFixed(1)} million numbers in all`)]);
+      text(318, 20 + i * 24, `${large(count, { digits: 1 })}, ${Math.round((100 * count) / tally.total)}%`, "end")]).concat([text(4, 117,
+      t("tour.tally.all", { layers: config.n_layer, total: large(tally.total, { long: true, digits: 1 }) }))]);
   },
-  why: ({ next }) => [...["embedding", "heads", "MLPs", "biases"].flatMap((part, i) =>
-    [...card(6, 6 + i * 28, 84, 22, part), svg("path", { class: "line", d: `M92 ${17 + i * 28}C136 ${17 + i * 28} 132 59 166 59`, fill: "none",
+  why: ({ next }) => [...["embedding", "heads", "mlps", "biases"].flatMap((part, i) =>
+    [...card(6, 6 + i * 28, 84, 22, t(`tour.why.${part}`)), svg("path", { class: "line", d: `M92 ${17 + i * 28}C136 ${17 + i * 28} 132 59 166 59`, fill: "none",
     "stroke-width": 1.5 })]), text(142, 36, "+", "middle"), tip(170, 59, 1, 0),
     ...card(172, 40, 92, 38, `“${short(next[0].text.trim(), 9)}”`, "hot"), text(268, 63, format(next[0].logit, 1)),
-    text(218, 98, "its score, a sum", "middle")],
+    text(218, 98, t("tour.why.sum"), "middle")],
   family: () => [...["encoder", "decoder"].flatMap((kind, i) =>
-    [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, kind, "middle")]),
+    [...[0, 1, 2].map((row) => box(16 + i * 52, 26 + row * 20, 42, 15, i ? "hot" : "mixed")), text(37 + i * 52, 104, t(`tour.family.${kind}`), "middle")]),
     ...arrow(60, 54, 66, 54),
     ...[0, 1, 2].map((row) => box(164, 26 + row * 20, 42, 15, "hot")), text(185, 104, "GPT-2", "middle"),
     ...[0, 1, 2].map((row) => box(254, 26 + row * 20, 42, 15, "mixed")), text(275, 104, "BERT", "middle"), text(63, 16, "Transformer", "middle"),
-    text(185, 16, "here", "middle")],
-  whole: ({ next }) => [...["text", "tokens", "table"].flatMap((word, i) => [...card(4 + i * 82, 14, 64, 26, word),
-    arrow(69 + i * 82, 27, 84 + i * 82, 27)]).flat(), ...card(250, 14, 64, 26, "blocks", "hot"),
-    ...arrow(282, 42, 282, 70), ...card(250, 74, 64, 26, "scores"), ...arrow(248, 87, 234, 87),
+    text(185, 16, t("tour.family.here"), "middle")],
+  whole: ({ next }) => [...["text", "tokens", "table"].flatMap((word, i) => [...card(4 + i * 82, 14, 64, 26, t(`tour.whole.${word}`)),
+    arrow(69 + i * 82, 27, 84 + i * 82, 27)]).flat(), ...card(250, 14, 64, 26, t("tour.whole.blocks"), "hot"),
+    ...arrow(282, 42, 282, 70), ...card(250, 74, 64, 26, t("tour.whole.scores")), ...arrow(248, 87, 234, 87),
     ...card(168, 74, 64, 26, short(next[0].text, 8), "hot"), ...arrow(166, 87, 40, 87), ...arrow(36, 84, 36, 44)],
 };
 
-/** The figure of a step. @param {string} name @param {TourFacts} facts @param {string} words for screen readers */
-export const figureOf = (name, facts, words) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": words },
+/** The figure of a step. @param {string} name @param {TourFacts} facts */
+export const figureOf = (name, facts) => svg("svg", { viewBox: "0 0 320 120", role: "img", "aria-label": t(`tour.${name}.figure`) },
   /** @type {any[]} */ (FIGURES[name](facts).flat(3)));

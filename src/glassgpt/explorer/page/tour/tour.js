@@ -6,8 +6,9 @@ import { el, put } from "../draw/draw.js";
 import { store } from "../state/store.js";
 import { tourFacts } from "./tour-facts.js";
 import { figureOf } from "./tour-figures.js";
-import { textOf } from "./tour-music.js";
-import { FIGURE_WORDS, PLAIN, STEPS } from "./tour-steps.js";
+import { taskOf, textOf } from "./tour-text.js";
+import { PLAIN, STEPS } from "./tour-steps.js";
+import { t } from "../languages/language.js";
 
 const small = matchMedia("(max-width: 900px)");
 
@@ -23,7 +24,7 @@ export function openTour(from) {
   if (store.get().tour === null) {
     opener = from;
     before = { ...store.get() };
-    for (const kept of /** @type {const} */ (["theme", "wide", "tour", "welcome"])) delete before[kept];
+    for (const kept of /** @type {const} */ (["theme", "wide", "tour", "welcome", "lang"])) delete before[kept];
     go(0);
   }
   document.querySelector("glass-tour")?.querySelector("h2")?.focus();
@@ -34,7 +35,7 @@ export function closeTour() {
   if (store.get().tour === null) return;
   store.set({ ...(before ?? PLAIN), tour: null }, { push: false });
   [before, applied] = [null, -1];
-  const back = opener instanceof HTMLElement && opener !== document.body ? opener : document.querySelector("#tools button");
+  const back = opener instanceof HTMLElement && opener.isConnected && opener !== document.body ? opener : document.querySelector("#tools button");
   /** @type {HTMLElement | null} */ (back)?.focus();
 }
 
@@ -52,17 +53,17 @@ class GlassTour extends HTMLElement {
   #userActs = () => (this.#follows = false);
   /** Figures have the colors of the theme. */
   #redraw = () => {
-    const { figure } = STEPS[this.#shown] ?? {};
-    if (figure) tourFacts().then((facts) => this.words.querySelector("svg")?.replaceWith(figureOf(figure, facts, FIGURE_WORDS[figure])), () => {});
+    const { name } = STEPS[this.#shown] ?? {};
+    if (name) tourFacts().then((facts) => this.words.querySelector("svg")?.replaceWith(figureOf(name, facts)), () => {});
   };
 
   constructor() {
     super();
     this.heading = el("h2", { id: "tour-title", tabindex: -1 });
-    this.words = el("div", { class: "tour-words", tabindex: 0, role: "group", "aria-label": "This step" });
-    this.where = el("select", { "aria-label": "Step of the tour", onchange: () => go(Number(this.where.value)) },
-      STEPS.map(({ title }, i) => el("option", { value: i }, `${i + 1}. ${title}`)));
-    this.back = el("button", { onclick: () => go(this.#shown - 1) }, "Back");
+    this.words = el("div", { class: "tour-words", tabindex: 0, role: "group", "aria-label": t("tour.label") });
+    this.where = el("select", { "aria-label": t("tour.steps"), onchange: () => go(Number(this.where.value)) },
+      STEPS.map(({ name }, i) => el("option", { value: i }, t("tour.step", { n: i + 1, title: t(`tour.${name}`) }))));
+    this.back = el("button", { onclick: () => go(this.#shown - 1) }, t("tour.back"));
     this.next = el("button", { class: "primary", onclick: () => (this.#shown === STEPS.length - 1 ? closeTour() : go(this.#shown + 1)) });
   }
 
@@ -71,7 +72,7 @@ class GlassTour extends HTMLElement {
     this.setAttribute("aria-labelledby", "tour-title");
     this.hidden = true;
     this.append(
-      el("div", { class: "tour-head" }, this.heading, el("button", { class: "close", "aria-label": "Close the tour", onclick: closeTour }, "×")),
+      el("div", { class: "tour-head" }, this.heading, el("button", { class: "close", "aria-label": t("tour.close"), onclick: closeTour }, "×")),
       this.words,
       el("div", { class: "tour-foot" }, this.back, this.where, this.next),
     );
@@ -115,19 +116,19 @@ class GlassTour extends HTMLElement {
     const isNew = index !== this.#shown;
     this.#shown = index;
     const step = STEPS[index];
-    put(this.heading, step.title);
+    put(this.heading, t(`tour.${step.name}`));
     this.where.value = String(index);
     this.back.disabled = index === 0;
-    put(this.next, index === STEPS.length - 1 ? "Done" : "Next");
+    put(this.next, index === STEPS.length - 1 ? t("tour.done") : t("tour.next"));
     if (isNew) this.heading.focus({ preventScroll: true });
     this.words.ariaBusy = "true"; // its numbers may be those of another text
     try {
-      if (isNew && !this.words.firstChild) put(this.words, el("p", {}, "computing…"));
+      if (isNew && !this.words.firstChild) put(this.words, el("p", {}, t("computing")));
       const facts = await tourFacts();
       if (this.#shown !== index || facts.trace.id !== store.trace?.id) return;
       this.words.ariaBusy = "false";
-      put(this.words, figureOf(step.figure, facts, FIGURE_WORDS[step.figure]), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)),
-        el("p", { class: "try" }, step.go(facts)));
+      put(this.words, figureOf(step.name, facts), textOf(step, facts).map((paragraph) => el("p", {}, paragraph)),
+        el("p", { class: "try" }, taskOf(step, facts)));
       if (isNew) this.words.scrollTop = 0;
       if (applied !== index) {
         applied = index;

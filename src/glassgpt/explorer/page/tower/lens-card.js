@@ -4,12 +4,13 @@ import { api } from "../state/api.js";
 import { color, el, exchange, percent, put, short, svg, visible } from "../draw/draw.js";
 import { label } from "../panel.js";
 import { store } from "../state/store.js";
+import { number, t } from "../languages/language.js";
 
 /** A token of the list: its bar, and a button that pins it. @param {number} id @param {string} text @param {number} p */
 function row(id, text, p) {
   const pinned = store.get().pin === id;
   return el("li", {},
-    el("button", { class: "pin", "aria-pressed": String(pinned), title: "pin: follow its rank through the blocks", onclick: () =>
+    el("button", { class: "pin", "aria-pressed": String(pinned), title: t("lens.pin"), onclick: () =>
       store.set({ pin: pinned ? null : id }) },
       el("span", { class: "word" }, short(text, 12)), el("span", { class: "gauge" }, el("span", { style: { width: `${100 * p}%` } })),
       el("span", { class: "share" }, percent(p))));
@@ -48,13 +49,13 @@ export class LensCard {
     this.#shown = what;
     const last = found.ids.length - 1;
     const list = (/** @type {number} */ at) => el("ol", {}, found.ids[at].map((id, i) => row(id, found.texts[at][i], found.p[at][i])));
-    const before = edits.length > 0 ? ", unedited" : "";
-    exchange(this.#here, el("h3", {}, layer < 0 ? `embedding${before}` : `after block ${layer}${before}`), list(layer + 1));
-    exchange(this.#final, el("h3", {}, `final prediction${before}`), list(last));
+    const where = (/** @type {string} */ name) => (edits.length > 0 ? t("lens.unedited", { where: name }) : name);
+    exchange(this.#here, el("h3", {}, where(layer < 0 ? t("lens.embedding") : t("lens.after", { layer }))), list(layer + 1));
+    exchange(this.#final, el("h3", {}, where(t("lens.final"))), list(last));
     const ranks = pin === null ? undefined : found.ranks[pin];
-    const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${model}`)?.texts[pin] ?? `token ${pin}`;
+    const text = pin === null ? "" : found.texts.flat()[found.ids.flat().indexOf(pin)] ?? api.peek(`/vocabulary?model=${model}`)?.texts[pin] ?? t("lens.token", { id: String(pin) });
     put(this.#rank, ranks ? rankLine(ranks, text)
-      : el("p", { class: "small quiet" }, pin === null ? "Pin a word to follow its rank through the blocks." : "The rank of this word is not in the file."));
+      : el("p", { class: "small quiet" }, t(pin === null ? "lens.none" : "lens.missing")));
   }
 }
 
@@ -67,13 +68,12 @@ function rankLine(ranks, text) {
   const ticks = [1, 10, 100, 1000, 10000].filter((rank) => rank <= most);
   const points = ranks.map((rank, i) => `${x(i).toFixed(1)} ${y(rank).toFixed(1)}`);
   const here = store.cursor.layer + 1;
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `rank of ${visible(text)}: ` +
-    `${ranks.map((rank, i) => `${i === 0 ? "embedding" : `block ${i - 1}`} ${rank}`).join(", ")}` },
-    label(0, 11, `“${short(text, 9)}”: rank ${ranks[here].toLocaleString("en")} here, ${ranks.at(-1)?.toLocaleString("en")} at the ` +
-      `end`, { "font-size": 10, fill: color("ink") }),
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": t("lens.ranks", { word: visible(text),
+    ranks: ranks.map((rank, i) => `${i === 0 ? t("tower.embedding") : t("tower.block", { layer: i - 1 })} ${rank}`).join(", ") }) },
+    label(0, 11, t("lens.rank", { word: short(text, 9), here: ranks[here], end: ranks[ranks.length - 1] }), { "font-size": 10, fill: color("ink") }),
     ticks.flatMap((rank) => [svg("line", { x1: left, x2: width - 8, y1: y(rank), y2: y(rank), stroke: color("line") }),
-      label(left - 4, y(rank) + 3, rank.toLocaleString("en"), { "text-anchor": "end" })]),
+      label(left - 4, y(rank) + 3, number(rank), { "text-anchor": "end" })]),
     svg("path", { d: `M${points.join("L")}`, fill: "none", stroke: color("accent"), "stroke-width": 2 }),
     ranks.map((rank, i) => svg("circle", { cx: x(i), cy: y(rank), r: i === here ? 4.5 : 2.5, fill: color("accent") })),
-    label(left, height - 3, "embedding"), label(width - 8, height - 3, `block ${ranks.length - 2}`, { "text-anchor": "end" }));
+    label(left, height - 3, t("tower.embedding")), label(width - 8, height - 3, t("tower.block", { layer: ranks.length - 2 }), { "text-anchor": "end" }));
 }

@@ -1,6 +1,7 @@
 // The layout of the tower, its residual streams and the attention of the cursor's head.
 
 import { svg } from "../draw/draw.js";
+import { t } from "../languages/language.js";
 
 /**
  * @typedef {{kind: "next" | "lens" | "token", layer: number, name: string, title: string, top: number, high: number}} Row
@@ -29,10 +30,10 @@ export function layout(width, height, tokens, layers) {
   const rows = [];
   /** @param {Row["kind"]} kind @param {number} layer @param {string} name @param {string} title */
   const add = (kind, layer, name, title) => rows.push({ kind, layer, name, title, top: Math.round(6 + rows.length * step), high });
-  add("next", layers, "next token", "The actual next token, colored by loss");
-  for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, `block ${layer}`, `Logit lens after block ${layer}`);
-  add("lens", -1, "embedding", "Logit lens of the embedding");
-  add("token", -2, "token", "The text, token by token");
+  add("next", layers, t("tower.next"), t("tower.next.hint"));
+  for (let layer = layers - 1; layer >= 0; layer--) add("lens", layer, t("tower.block", { layer }), t("tower.block.hint", { layer }));
+  add("lens", -1, t("tower.embedding"), t("tower.embedding.hint"));
+  add("token", -2, t("tower.token"), t("tower.token.hint"));
   return { width: LABEL + tokens * pitch + 8, height: Math.round(12 + (count - 1) * step + high), labelWidth: LABEL, pitch, cellWidth: pitch - 5,
     letters: Math.floor((pitch - 8) / 6.6), rows };
 }

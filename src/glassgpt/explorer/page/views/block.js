@@ -9,9 +9,10 @@ import { isLater, Player } from "../block/player.js";
 import { GlassScores, sumSoFar } from "../block/scores.js";
 import { GlassStages, rowsOf, softmaxRows } from "../block/stages.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say, term } from "../text/terms.js";
 import { GlassVector } from "../draw/vector.js";
 import { GlassView } from "../view.js";
+import { t } from "../languages/language.js";
 
 /** A text of more tokens has no matrices of all pairs: they could not be read. */
 const MATRIX_TOKENS = 256;
@@ -30,7 +31,7 @@ class GlassBlock extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "mask", "part", "edits", "play", "speed"];
   #title = el("h2");
-  #heads = el("div", { class: "choice", role: "group", "aria-label": "Head" });
+  #heads = el("div", { class: "choice", role: "group", "aria-label": t("block.heads") });
   #mask = el("input", { type: "checkbox", id: "mask", onchange: () => store.set({ mask: this.#mask.checked }) });
   #vectors = Object.fromEntries(
     ["wte", "wpe", "embedding", "resid_pre", "ln_1", "attn.q", "attn.k", "attn.v", "attn.z", "attn.merged", "attn.proj", "resid_mid", "ln_2",
@@ -58,9 +59,9 @@ class GlassBlock extends GlassView {
   connectedCallback() {
     super.connectedCallback();
     this.#keys = [
-      bind(["p"], "play or pause (in Block and Cache)", () => this.#player.toggle()),
-      bind([","], "one step back (in Block and Cache)", () => this.#player.move(-1)),
-      bind(["."], "one step forward (in Block and Cache)", () => this.#player.move(1)),
+      bind(["p"], t("keys.play"), () => this.#player.toggle()),
+      bind([","], t("keys.back"), () => this.#player.move(-1)),
+      bind(["."], t("keys.forward"), () => this.#player.move(1)),
     ];
   }
 
@@ -76,35 +77,30 @@ class GlassBlock extends GlassView {
     put(
       this.#attention,
       el("div", { class: "pair" },
-        step("read", "Read the stream", "LN(x)", ["LayerNorm: ", this.#norms], v.resid_pre, v.ln_1),
-        step("qkv", "Query, key, value", "LN(x) W_{qkv} + b_{qkv}", ["q looks for, k is found by, v is passed on."],
+        step("read", t("block.read"), "LN(x)", say("block.read.says", { norms: this.#norms }), v.resid_pre, v.ln_1),
+        step("qkv", t("block.qkv"), "LN(x) W_{qkv} + b_{qkv}", [t("block.qkv.says")],
           el("div", { class: "three" }, v["attn.q"], v["attn.k"], v["attn.v"]))),
-      step("dots scale mask softmax values", "Attention weights", "softmax( q K^T / √d_{head} + mask )", [],
-        el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, "causal mask"), this.#scale, this.#editAttention),
+      step("dots scale mask softmax values", t("block.weights"), "softmax( q K^T / √d_{head} + mask )", [],
+        el("div", { class: "headed" }, el("label", { class: "switch" }, this.#mask, t("block.mask")), this.#scale, this.#editAttention),
         this.#scores),
-      step("values merge add", "Merge and add", "x ← x + merged W_o + b_o", ["z is the sum of the values, each times its weight (the last row " +
-        "above). The heads are laid side by side (this one’s part is bright), projected by one more matrix, and added to the " +
-        "", term("residual stream"), "."], v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
+      step("values merge add", t("block.merge"), "x ← x + merged W_o + b_o", say("block.merge.says"), v["attn.z"], v["attn.merged"], v["attn.proj"], v.resid_mid),
       this.#allPairs,
-      step("ln2 widen narrow out", "The MLP", "x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}",
-        ["Each token on its own: four times as wide, through GELU, back to the old width, and added. ", this.#editMlp],
+      step("ln2 widen narrow out", t("block.mlp"), "x ← x + GELU( LN(x) W_{fc} + b_{fc} ) W_{proj} + b_{proj}",
+        [t("block.mlp.says"), this.#editMlp],
         el("div", { class: "slim" }, v.ln_2), funnel("out"), v["mlp.gelu"],
-        el("p", { class: "says" }, "The ", term("neuron", "neurons"), " with the largest activations; what each reads and writes, through the " +
-          "token table; where in the text it fires:"),
+        el("p", { class: "says" }, say("block.neurons")),
         this.#neurons, funnel("in"), el("div", { class: "slim" }, v["mlp.proj"]), v.resid_post),
     );
-    put(this.#allPairs, el("h3", {}, "All tokens at once ", math("Q K^T")), el("p", { class: "says" }, "Rows ask, columns answer; the same three " +
-      "stages for every pair. Point at a cell to see its query and key, number by number."), this.#maskSays, this.#stages);
+    put(this.#allPairs, el("h3", {}, t("block.pairs"), math("Q K^T")), el("p", { class: "says" }, t("block.pairs.says")), this.#maskSays, this.#stages);
     put(
       this.#embedding,
-      el("section", {}, el("h3", {}, "The beginning ", math("x = W_{te}[id] + W_{pe}[position]")), 
-        el("p", { class: "says" }, "The token’s id selects a row of the token table, its position a row of the position table. Their sum enters " +
-          "block 0: move up (↑) to open it."),
+      el("section", {}, el("h3", {}, t("block.beginning"), math("x = W_{te}[id] + W_{pe}[position]")), 
+        el("p", { class: "says" }, t("block.beginning.says")),
         v.wte, el("p", { class: "plus", "aria-hidden": "true" }, "+"), v.wpe, el("p", { class: "plus", "aria-hidden": "true" }, "="), v.embedding,
         this.#sumSays),
     );
     for (const name of ["wte", "wpe", "embedding"]) v[name].onread = (place) => this.#readSum(place);
-    put(this, el("div", { class: "headed" }, this.#title, ramp("below 0", "diverging", "above 0"), this.#heads), this.problem, this.#player.element,
+    put(this, el("div", { class: "headed" }, this.#title, ramp(t("block.below"), "diverging", t("block.above")), this.#heads), this.problem, this.#player.element,
       this.#attention, this.#embedding);
   }
 
@@ -112,7 +108,7 @@ class GlassBlock extends GlassView {
   #readSum(place) {
     const { wte, wpe, embedding } = this.#vectors;
     for (const vector of [wte, wpe, embedding]) vector.read(place);
-    put(this.#sumSays, place < 0 ? "Point at a strip to read the three numbers at one place." : `[${place}]: ${format(wte.values[place], 4)} + ` +
+    put(this.#sumSays, place < 0 ? t("block.point") : `[${place}]: ${format(wte.values[place], 4)} + ` +
       `${format(wpe.values[place], 4)} = ${format(embedding.values[place], 4)}`);
   }
 
@@ -121,15 +117,15 @@ class GlassBlock extends GlassView {
     const { trace, config } = store;
     if (!trace || !config) return;
     const { token, layer, head } = store.cursor;
-    put(this.#title, layer < 0 ? "Embedding" : `Block ${layer}`, el("span", { class: "quiet" }, ` at token ${token}, `),
+    put(this.#title, layer < 0 ? t("block.embedding") : t("block.title", { layer }), el("span", { class: "quiet" }, t("block.at", { token })),
       el("span", { class: "named" }, visible(trace.tokens[token].text)));
     this.#attention.hidden = this.#heads.hidden = this.#player.element.hidden = layer < 0;
     this.#embedding.hidden = layer >= 0;
     const heads = Array.from({ length: config.n_head }, (_, other) =>
       el("button", { "aria-pressed": String(other === head), onclick: () => store.set({ head: other }) }, other));
-    exchange(this.#heads, term("head", "Head"), heads);
-    exchange(this.#editAttention, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, "ablate attention")]);
-    exchange(this.#editMlp, layer < 0 ? [] : [editButton({ kind: "ablate_mlp", layer, how: "zero" }, "ablate MLP")]);
+    exchange(this.#heads, term("head", t("block.heads")), heads);
+    exchange(this.#editAttention, layer < 0 ? [] : [editButton({ kind: "ablate_attention", layer, how: "zero" }, t("block.attention.edit"))]);
+    exchange(this.#editMlp, layer < 0 ? [] : [editButton({ kind: "ablate_mlp", layer, how: "zero" }, t("block.mlp.edit"))]);
     this.#mask.checked = store.get().mask;
     if ([...changed].every((topic) => ["mask", "play", "speed", "part"].includes(topic)) && this.#head) {
       if (changed.has("mask") || changed.has("play")) this.#showAll(layer);
@@ -231,8 +227,7 @@ class GlassBlock extends GlassView {
     const mean = sum(found.resid_pre) / found.resid_pre.length;
     const spread = Math.sqrt(sum(found.resid_pre.map((value) => (value - mean) ** 2)) / found.resid_pre.length);
     v.resid_pre.show("x", found.resid_pre);
-    put(this.#norms, `mean ${mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−")} → 0, spread ${format(spread, 2)} → 1; then each number ` +
-      `times its learned g, plus its b`);
+    put(this.#norms, t("block.norms", { mean: mean.toFixed(2).replace(/^-(?=0\.00)/, "").replace("-", "−"), spread: format(spread, 2) }));
     v.ln_1.show("LN(x)", found.ln_1);
     v["attn.q"].show("q", found["attn.q"]);
     v["attn.k"].show("k", found["attn.k"][token]);
@@ -242,17 +237,9 @@ class GlassBlock extends GlassView {
     const scale = scaleOf(found, dHead);
     const shown = { head: found, z, weights, tokens: trace.tokens, token, mask, scale, name: `${store.cursor.layer}.${head}`, frame: this.#player.frame };
     this.#scores.show(shown);
-    put(this.#scale, math("√d_{head}"), ` = √${dHead} = ${format(Math.sqrt(dHead))}; the weights sum to ${format(sum(weights), 4)}`);
-    put(
-      this.#maskSays,
-      mask
-        ? "The mask cuts away the upper right triangle: no token sees what comes after it, so all positions can be trained in parallel. Switch it " +
-          "off above to get BERT’s full square."
-        : `Without the mask the triangle is a full square, as in BERT: this token would give ${percent(sum(found.unmasked.slice(token + 1)))} of ` +
-          `its attention to later tokens. Good for understanding a finished sentence, of no use for writing one: the next word would be seen ` +
-          `before it is guessed. From “Merge and add” on, the values are those of the real, masked model.`,
-    );
-    v["attn.z"].show(mask ? "z" : "z without the mask", sumSoFar(shown));
+    put(this.#scale, math("√d_{head}"), t("block.scale", { d: dHead, root: format(Math.sqrt(dHead)), sum: format(sum(weights), 4) }));
+    put(this.#maskSays, mask ? t("block.masked") : t("block.unmasked", { share: percent(sum(found.unmasked.slice(token + 1))) }));
+    v["attn.z"].show(mask ? "z" : t("block.z"), sumSoFar(shown));
     v["attn.merged"].show("merged", found["attn.merged"], { mark: [head * dHead, (head + 1) * dHead] });
     v["attn.proj"].show("proj", found["attn.proj"]);
     v.resid_mid.show("x + proj", found.resid_mid);
@@ -291,16 +278,16 @@ class GlassBlock extends GlassView {
       const fires = activations.map((value, place) => {
         const { fill, ink } = shade("loss", Math.max(0, value) / most);
         return el("button", { class: "fires", tabindex: -1, "data-token": place, title: `${visible(trace.tokens[place].text)}: ${format(value, 2)}`,
-          "aria-label": `token ${place}: ${format(value, 2)}`, "aria-current": place === token ? "true" : null,
+          "aria-label": t("neuron.at", { token: place, value: format(value, 2) }), "aria-current": place === token ? "true" : null,
           style: { background: fill, color: ink }, onclick: () => store.set({ token: place }) });
       });
       return el("li", {},
-        el("div", { class: "named-neuron" }, el("b", {}, `neuron ${neuron}`),
+        el("div", { class: "named-neuron" }, el("b", {}, t("neuron.name", { neuron: String(neuron) })),
           el("span", {}, `GELU(${format(found["mlp.fc"][neuron], 2)}) = ${format(found["mlp.gelu"][neuron], 2)}`),
-          editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, "ablate", `ablate neuron ${neuron}`)),
-        el("div", { class: "fired", role: "group", "aria-label": "where it fires" }, fires),
-        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, "reads"), tokens(reads),
-          el("span", { class: "quiet" }, "writes"), tokens(writes)));
+          editButton({ kind: "ablate_neuron", layer, neuron, how: "zero" }, t("heads.ablate"), t("neuron.ablate", { neuron: String(neuron) }))),
+        el("div", { class: "fired", role: "group", "aria-label": t("neuron.fires") }, fires),
+        reads.length === 0 ? null : el("div", { class: "reads" }, el("span", { class: "quiet" }, t("neuron.reads")), tokens(reads),
+          el("span", { class: "quiet" }, t("neuron.writes")), tokens(writes)));
     }));
     if (grown && ["mlp", "neurons"].includes(store.get().part)) this.#goTo(store.get().part); // now there is room to scroll
   }

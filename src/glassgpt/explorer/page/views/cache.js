@@ -5,6 +5,7 @@ import { color, el, put, short, svg } from "../draw/draw.js";
 import { count, head, label, line, Panel, figure, current, slider } from "../panel.js";
 import { store } from "../state/store.js";
 import { promptLength } from "../text/text.js";
+import { large, t } from "../languages/language.js";
 
 const CELL = { width: 34, narrow: 24, height: 15, gap: 3 };
 const LEFT = 26; // room for the numbers of blocks
@@ -16,11 +17,6 @@ function bytes(n) {
   return unit === 0 ? `${count(n)} B` : `${(n / 1000 ** unit).toFixed(1)} ${["", "kB", "MB", "GB"][unit]}`;
 }
 
-/** @param {number} n */
-function large(n) {
-  const unit = n >= 1e12 ? 4 : n >= 1e9 ? 3 : n >= 1e6 ? 2 : 0;
-  return unit === 0 ? count(n) : `${(n / 1000 ** unit).toPrecision(3)} ${["", "", "million", "billion", "trillion"][unit]}`;
-}
 
 /** How many columns fit into a figure, and how wide each is: narrower, if then all of them fit. @param {number} width @param {number} length */
 function columns(width, length) {
@@ -31,33 +27,31 @@ function columns(width, length) {
 class GlassCache extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "prompt", "step", "theme"];
   /** @type {ReturnType<typeof setInterval> | undefined} */ #playing;
-  #play = el("button", { class: "primary", title: "p", onclick: () => this.play() }, "Play");
-  #step = slider("cache-step", "Step", {}, (step) => this.#go(step));
-  #given = slider("cache-prompt", "Prompt", { min: 1 }, (prompt) => this.#setPrompt(prompt));
+  #play = el("button", { class: "primary", title: "p", onclick: () => this.play() }, t("player.play"));
+  #step = slider("cache-step", t("cache.step"), {}, (step) => this.#go(step));
+  #given = slider("cache-prompt", t("cache.prompt"), { min: 1 }, (prompt) => this.#setPrompt(prompt));
   #figures = el("div", { class: "cache-figures" });
   #numbers = el("table", { class: "figures" });
 
   parts = [
-    el("h2", {}, "Generation with a KV cache"),
-    el("p", { class: "small quiet" }, "Rows are blocks, columns are tokens. The keys and values (k, v) of a column never change, since no column " +
-      "attends to later ones. Cached, they need not be computed again."),
-    el("div", { class: "acts", role: "group", "aria-label": "Player" },
-      el("button", { title: ",", onclick: () => this.#move(-1) }, "Back"), this.#play,
-      el("button", { title: ".", onclick: () => this.#move(1) }, "Forward"), this.#step.label, this.#step.input),
+    el("h2", {}, t("cache.title")),
+    el("p", { class: "small quiet" }, t("cache.says")),
+    el("div", { class: "acts", role: "group", "aria-label": t("player.label") },
+      el("button", { title: ",", onclick: () => this.#move(-1) }, t("cache.back")), this.#play,
+      el("button", { title: ".", onclick: () => this.#move(1) }, t("cache.forward")), this.#step.label, this.#step.input),
     el("div", { class: "acts" }, this.#given.label, this.#given.input, this.#given.says),
     el("p", { class: "cache-said", role: "status" }, this.#step.says),
-    el("p", { class: "small quiet color-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), "computed in this step"),
-      el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), "kept in the cache"),
-      el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), "not there yet")),
+    el("p", { class: "small quiet color-keys" }, el("span", {}, el("i", { class: "lit", "aria-hidden": "true" }), t("cache.lit")),
+      el("span", {}, el("i", { class: "kept", "aria-hidden": "true" }), t("cache.kept")),
+      el("span", {}, el("i", { class: "empty", "aria-hidden": "true" }), t("cache.empty"))),
     this.#figures, this.#numbers,
-    el("p", { class: "small quiet" }, "Counted: multiplications of all matrix products, of attention, and of the logits at the last position; 4 " +
-      "bytes per value. LayerNorm, GELU and softmax are not counted."),
+    el("p", { class: "small quiet" }, t("cache.counted")),
   ];
 
   /** @type {Panel["keys"]} */ keys = [
-    [["p"], "play or pause (in Block and Cache)", () => this.play()],
-    [[","], "one step back (in Block and Cache)", () => this.#move(-1)],
-    [["."], "one step forward (in Block and Cache)", () => this.#move(1)],
+    [["p"], t("keys.play"), () => this.play()],
+    [[","], t("keys.back"), () => this.#move(-1)],
+    [["."], t("keys.forward"), () => this.#move(1)],
   ];
 
   disconnectedCallback() {
@@ -102,7 +96,7 @@ class GlassCache extends Panel {
   #pause() {
     clearInterval(this.#playing);
     this.#playing = undefined;
-    put(this.#play, "Play");
+    put(this.#play, t("player.play"));
   }
 
   /** Play from here, or from the start when the end is reached; or pause. */
@@ -110,7 +104,7 @@ class GlassCache extends Panel {
     if (this.#playing !== undefined) return this.#pause();
     const last = this.steps.length - 1;
     if (this.now === last) store.set({ step: 0 });
-    put(this.#play, "Pause");
+    put(this.#play, t("player.pause"));
     this.#playing = setInterval(() => {
       store.set({ step: Math.min(last, this.now + 1) });
       if (this.now === last) this.#pause();
@@ -123,25 +117,24 @@ class GlassCache extends Panel {
     const { length } = trace.tokens;
     const step = all[now];
     this.#step.input.max = String(all.length - 1);
-    this.#step.show(now, `Step ${now + 1} of ${all.length}: ` +
-      `${now === 0 ? `the prompt is computed, tokens 0 to ${step.to - 1}.` : `token ${step.to - 1} is computed; ${step.from} are cached.`}`);
+    this.#step.show(now, t(now === 0 ? "cache.step.prompt" : "cache.step.token", { step: now + 1, steps: all.length, last: step.to - 1, cached: step.from }));
     this.#given.input.max = String(length);
-    this.#given.show(given, `${given} of ${length} tokens`);
+    this.#given.show(given, t("cache.prompt.of", { n: given, all: length }));
     // Side by side where the tower is too high for two, or where the text fits into a half.
     const beside = (room - 16) / 2;
     const width = room < 480 || (config.n_layer <= 6 && columns(beside, length).shown < length) ? room : beside;
-    put(this.#figures, this.#figure(width, "With the KV cache", step.from, step.to), this.#figure(width, "Without", 0, step.to));
+    put(this.#figures, this.#figure(width, t("cache.with"), step.from, step.to), this.#figure(width, t("cache.without"), 0, step.to));
     const token = bytesPerToken(config);
-    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few), large(many),
+    const times = (/** @type {number} */ few, /** @type {number} */ many) => [large(few, { long: true }), large(many, { long: true }),
       `${many / few >= 10 ? Math.round(many / few) : (many / few).toFixed(1)} ×`];
     put(this.#numbers,
-      head(["", "with", "without", "saved"]),
+      head(["", t("cache.head.with"), t("cache.head.without"), t("cache.head.saved")]),
       el("tbody", {},
-        line("multiplications, this step", times(step.withCache, step.without)),
-        line("multiplications so far", times(step.withSoFar, step.withoutSoFar)),
-        line("keys and values computed, this step", [bytes(step.cached - step.spared), bytes(step.cached), bytes(step.spared)]),
-        line("keys and values computed so far", [bytes(step.cached), bytes(step.cached + step.sparedSoFar), bytes(step.sparedSoFar)]),
-        line(`cache size, ${count(token)} B per token`, [bytes(step.cached), "0 B", ""])));
+        line(t("cache.now"), times(step.withCache, step.without)),
+        line(t("cache.sofar"), times(step.withSoFar, step.withoutSoFar)),
+        line(t("cache.values"), [bytes(step.cached - step.spared), bytes(step.cached), bytes(step.spared)]),
+        line(t("cache.values.sofar"), [bytes(step.cached), bytes(step.cached + step.sparedSoFar), bytes(step.sparedSoFar)]),
+        line(t("cache.size", { bytes: token }), [bytes(step.cached), "0 B", ""])));
   }
 
   /**
@@ -177,9 +170,9 @@ class GlassCache extends Panel {
       made.push(label(at(column) + cell / 2, height - 20, short(tokens[column].text, cell < 30 ? 4 : 5),
         { "text-anchor": "middle", "font-family": "monospace", ...(column < to && { fill: ink }), ...(column === to - 1 && { "font-weight": 700 }) }));
     }
-    const more = Object.entries({ earlier: first, later: tokens.length - last, "higher blocks": n_layer - rows }).filter(([, n]) => n > 0);
-    if (more.length > 0) made.push(label(LEFT, height - 4, `not shown: ${more.map(([name, n]) => `${n} ${name}`).join(", ")}`));
-    return figure(width, height, `${title}: ${to - from} of ${to} columns are computed in this step`, made);
+    const more = Object.entries({ earlier: first, later: tokens.length - last, higher: n_layer - rows }).filter(([, n]) => n > 0);
+    if (more.length > 0) made.push(label(LEFT, height - 4, t("cache.hidden", { parts: more.map(([name, n]) => t(`cache.${name}`, { n })).join(", ") })));
+    return figure(width, height, t("cache.figure", { title, n: to - from, all: to }), made);
   }
 }
 

@@ -4,6 +4,8 @@ import { api } from "../state/api.js";
 import { color, diverging, el, format, percent, put, shade, short, svg, visible } from "../draw/draw.js";
 import { head, label, line, named, Panel, figure, scroll, slider } from "../panel.js";
 import { store } from "../state/store.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 /** The models and checkpoints to choose from. @returns {{name: string, source: Source}[]} */
 function sources() {
@@ -48,13 +50,13 @@ class GlassCompare extends Panel {
   /** @type {Comparison | null} */ #found = null;
   #asked = "";
   #choice = el("div", { class: "acts kept" });
-  #training = slider("compare-checkpoint", "Checkpoint of A", {}, (i) => store.set({ compare: { b: shown(), ...pair(), a: this.#checkpoints[i].source } }));
+  #training = slider("compare-checkpoint", t("compare.checkpoint"), {}, (i) => store.set({ compare: { b: shown(), ...pair(), a: this.#checkpoints[i].source } }));
   #slider = el("div", { class: "acts kept", hidden: true }, this.#training.label, this.#training.input, this.#training.says);
   #said = el("p", { class: "said", role: "status" });
   #figure = el("figure");
   #lens = el("table", { class: "figures lens-table" });
-  parts = [el("h2", { class: "kept" }, "Two models, one text"), this.#choice, this.#slider, this.problem, this.#said, this.#figure,
-    scroll("Logit lens of both", this.#lens)];
+  parts = [el("h2", { class: "kept" }, t("compare.title")), this.#choice, this.#slider, this.problem, this.#said, this.#figure,
+    scroll(t("compare.lens"), this.#lens)];
 
   build() {
     this.append(...this.parts);
@@ -78,8 +80,7 @@ class GlassCompare extends Panel {
       put(this.#lens);
       if (!this.#choice.hidden) this.#showChoice({ a: shown(), b: {} });
       const name = store.info.models[store.trace?.model ?? 0].name;
-      put(this.#said, `There is no other model here with the vocabulary of ${name}, so their tokens could not be compared. Start the Explorer with ` +
-        `a second one, or with a training run that has checkpoints:`);
+      put(this.#said, t("compare.alone", { name }));
       return put(this.#figure, el("pre", { class: "command", tabindex: 0 }, "glassgpt explore --compare OTHER\nglassgpt explore --model runs/mine"));
     }
     this.#showChoice(both);
@@ -106,7 +107,7 @@ class GlassCompare extends Panel {
         const both = pair();
         if (both) store.set({ compare: { a: both.b, b: both.a } });
       };
-      this.#choice.append(...selects.flat(), el("button", { onclick: swap }, "Swap"));
+      this.#choice.append(...selects.flat(), el("button", { onclick: swap }, t("compare.swap")));
     }
     const [a, b] = this.#choice.querySelectorAll("select");
     [a.value, b.value] = [String(place(both.a)), String(place(both.b))];
@@ -122,10 +123,8 @@ class GlassCompare extends Panel {
   #draw(found) {
     const at = Math.min(store.cursor.token, found.a.tokens.length - 1);
     const [a, b] = [found.a.token_loss[at], found.b.token_loss[at]];
-    put(this.#said, named(found.a.tokens[at].text),
-      a && b ? ` has probability ${percent(a.p)} in A (rank ${a.rank}) and ${percent(b.p)} in B (rank ${b.rank}). `
-        : " is the first token and has no prediction. ",
-      `Next token: KL ${format(found.kl[at])} nats.`);
+    const values = { word: named(found.a.tokens[at].text), kl: format(found.kl[at]) };
+    put(this.#said, a && b ? say("compare.has", { ...values, a: percent(a.p), rankA: a.rank, b: percent(b.p), rankB: b.rank }) : say("compare.first", values));
     put(this.#figure, this.#bars(found, at));
     this.#showLens(found, at);
   }
@@ -144,15 +143,15 @@ class GlassCompare extends Panel {
       const tall = Math.max(1, (kl[i] / most) * 52);
       return svg("g", { onclick: () => store.set({ token: i }) },
         svg("rect", { x, y: 0, width: column, height: 206, fill: i === at ? color("accent-soft") : "transparent" },
-          svg("title", {}, `${visible(token.text)}: p of B less p of A ${format(d)}, KL ${format(kl[i])}`)),
+          svg("title", {}, t("compare.bar", { word: visible(token.text), difference: format(d), kl: format(kl[i]) }))),
         i > 0 && svg("rect", { x: x + 3, y: d > 0 ? 58 - up : 58, width: column - 6, height: up, fill: diverging(d, Math.abs(d)).fill }),
         label(x + column / 2, 128, short(token.text, Math.max(3, Math.floor(column / 7))), { "text-anchor": "middle", fill: color("ink") }),
         svg("rect", { x: x + 3, y: 206 - tall, width: column - 6, height: tall, fill: shade("attention", 0.7).fill }));
     });
     const axis = /** @type {[number, string][]} */ ([[18, format(limit, 2)], [61, "0"], [105, format(-limit, 2)], [158, format(most, 2)], [209, "0"]]);
-    const words = /** @type {[number, string][]} */ ([[10, "probability of each token: up, more likely in B"], [113, "down, more likely in A"],
-      [145, "KL divergence of the next-token distributions, in nats"]]);
-    return figure(width, 212, "Difference in probability and KL at each token", bars,
+    const words = /** @type {[number, string][]} */ ([[10, t("compare.up")], [113, t("compare.down")],
+      [145, t("compare.kl")]]);
+    return figure(width, 212, t("compare.figure"), bars,
       [58, 206].map((y) => svg("line", { x1: left, x2: width, y1: y, y2: y, stroke: color("line-strong") })),
       axis.map(([y, text]) => label(left - 4, y, text, { "text-anchor": "end" })),
       words.map(([y, text]) => label(left + 2, y, text)));
@@ -167,15 +166,15 @@ class GlassCompare extends Panel {
       const p = lens.p[row]?.[at];
       if (p === undefined) return "";
       const { fill, ink } = shade("probability", p);
-      const where = a.lens.p.length === b.lens.p.length ? null : el("span", { class: "small" }, row === 0 ? " (embedding)" : ` (block ${row - 1})`);
+      const where = a.lens.p.length === b.lens.p.length ? null : el("span", { class: "small" }, row === 0 ? t("compare.in.embedding") : t("compare.in.block", { layer: row - 1 }));
       return el("td", { style: { background: fill, color: ink } }, el("code", {}, visible(lens.texts[row][at])), ` ${percent(p)}`, where);
     };
     const same = a.lens.p.length === b.lens.p.length;
     const name = (/** @type {number} */ down) =>
-      (down === 0 ? "at the end" : same ? (down === layers - 1 ? "embedding" : `after block ${layers - 2 - down}`) : `${down} before the end`);
-    const rows = Array.from({ length: layers }, (_, down) => line(same && down === 0 ? `after block ${layers - 2}` : name(down),
+      (down === 0 ? t("compare.end") : same ? (down === layers - 1 ? t("lens.embedding") : t("lens.after", { layer: layers - 2 - down })) : t("compare.before", { n: down }));
+    const rows = Array.from({ length: layers }, (_, down) => line(same && down === 0 ? t("lens.after", { layer: layers - 2 }) : name(down),
       [cell(a, down), cell(b, down)]));
-    put(this.#lens, head(["logit lens", "A", "B"]), el("tbody", {}, rows));
+    put(this.#lens, head([t("compare.head"), "A", "B"]), el("tbody", {}, rows));
   }
 }
 

@@ -1,25 +1,23 @@
 // The family: the transformers that came of one paper, where this model belongs, and the sizes of GPT-2 to scale.
 
 import { color, el, put, shade, svg } from "../draw/draw.js";
-import { count, figure, label, Panel, current } from "../panel.js";
+import { figure, label, Panel, current } from "../panel.js";
 import { Lessons, SIZES } from "../lessons/lessons.js";
 import { store } from "../state/store.js";
+import { large, t } from "../languages/language.js";
 
 /** @typedef {(typeof SIZES)[number]} Size */
 
 /**
- * @typedef {{name: string, stacks: [kind: "encoder" | "decoder", masked: boolean, memory: boolean][], examples: string, says: string, here?: boolean}} Branch
+ * In words they are `family.NAME`.
+ * @typedef {{name: string, stacks: [kind: "encoder" | "decoder", masked: boolean, memory: boolean][], here?: boolean}} Branch
  * @type {Branch[]}
  */
 const BRANCHES = [
-  { name: "encoder–decoder", stacks: [["encoder", false, false], ["decoder", true, false]], examples: "the Transformer (2017), T5",
-    says: "One stack reads the whole sentence, another writes its translation and looks across at the first." },
-  { name: "decoder only", stacks: [["decoder", true, false]], examples: "GPT-2, and this model",
-    says: "The writing stack alone: it sees what came before, and guesses what comes next.", here: true },
-  { name: "encoder only", stacks: [["encoder", false, false]], examples: "BERT",
-    says: "The reading stack alone: every token sees all others. It fills gaps, and does not write." },
-  { name: "with memory", stacks: [["decoder", true, true]], examples: "Transformer-XL, XLNet",
-    says: "A decoder that keeps the vectors of earlier passages, and looks back at them as well." },
+  { name: "both", stacks: [["encoder", false, false], ["decoder", true, false]] },
+  { name: "decoder", stacks: [["decoder", true, false]], here: true },
+  { name: "encoder", stacks: [["encoder", false, false]] },
+  { name: "memory", stacks: [["decoder", true, true]] },
 ];
 
 class GlassFamily extends Panel {
@@ -29,30 +27,27 @@ class GlassFamily extends Panel {
   #says = el("p", { class: "says" });
   #lessons = new Lessons();
   parts = [
-    el("h2", {}, "A family of transformers"),
-    el("p", { class: "says" }, "In 2017 a machine for translation had two halves, both made of blocks like those in the tower. Later models took " +
-      "one half each, and made it taller."),
+    el("h2", {}, t("family.title")),
+    el("p", { class: "says" }, t("family.says")),
     this.#branches,
-    el("h2", {}, "GPT-2 in four sizes, to scale"),
+    el("h2", {}, t("family.sizes")),
     this.#says,
     this.#sizes,
-    el("h2", {}, "The story around it"),
+    el("h2", {}, t("family.story")),
     this.#lessons.element,
   ];
 
   render() {
-    put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, branch.name),
-      drawing(branch), el("p", { class: "small" }, el("b", {}, branch.examples)), el("p", { class: "small quiet" }, branch.says))));
+    put(this.#branches, BRANCHES.map((branch) => el("div", { class: branch.here ? "branch here" : "branch" }, el("h3", {}, t(`family.${branch.name}`)),
+      drawing(branch), el("p", { class: "small" }, el("b", {}, t(`family.${branch.name}.examples`))), el("p", { class: "small quiet" }, t(`family.${branch.name}.says`)))));
     const { config } = current();
     const model = store.info?.models[current().trace.model];
-    const own = /** @type {Size} */ ([model?.name ?? "this model", "", config.n_layer, config.n_embd, model?.parameters ?? 0]);
+    const own = /** @type {Size} */ ([model?.name ?? t("family.this"), "", config.n_layer, config.n_embd, model?.parameters ?? 0]);
     const parameters = own[4];
     const largest = SIZES[3][4];
     const known = SIZES.some((size) => size[4] === parameters);
-    put(this.#says, `Each block is a line; the width of a line is that of the stream. This model has ${config.n_layer} blocks, ${config.n_embd} ` +
-      `wide: ${count(parameters)} ` +
-      `parameters${known ? "" : parameters < largest / 1.5 ? `; XL has ${Math.round(largest / parameters)} times as many` : ""}. In quotes: the ` +
-      `names in OpenAI’s paper, which had counted too few; the first of them, “117M”, is the model of 124 million.`);
+    const ratio = known || parameters >= largest / 1.5 ? "" : t("family.ratio", { times: Math.round(largest / parameters) });
+    put(this.#says, t("family.scale", { layers: config.n_layer, width: config.n_embd, parameters, ratio }));
     put(this.#sizes, sizes(known ? SIZES : [own, ...SIZES], this.figureWidth, parameters));
     this.#lessons.width = this.figureWidth;
     this.#lessons.render();
@@ -67,15 +62,16 @@ function drawing({ name, stacks, here }) {
   const drawn = stacks.flatMap(([kind, masked, memory], i) => [
     ...[0, 1, 2, 3].map((row) => svg("rect", { x: left(i), y: 26 + row * 20, width: 68, height: 15, rx: 3, fill: paint(kind).fill,
       stroke: color(here ? "accent" : "line-strong") })),
-    label(left(i) + 34, 120, kind, { "text-anchor": "middle", "font-size": 11, fill: color("ink") }),
+    label(left(i) + 34, 120, t(`family.stack.${kind}`), { "text-anchor": "middle", "font-size": 11, fill: color("ink") }),
     svg("path", { d: `M${left(i) + 34} 26V12m-4 5l4 -6l4 6`, fill: "none", stroke: color("soft") }),
-    label(left(i) + 34, 37, masked ? "sees the past" : "sees all", { "text-anchor": "middle", "font-size": 10, fill: paint(kind).ink }),
+    label(left(i) + 34, 37, t(masked ? "family.past" : "family.sees"), { "text-anchor": "middle", "font-size": 10, fill: paint(kind).ink }),
     ...(memory ? [svg("rect", { x: 1, y: 46, width: 42, height: 55, rx: 3, fill: "none", stroke: color("a-2"), "stroke-dasharray": "3 2" }),
-      label(22, 77, "memory", { "text-anchor": "middle", "font-size": 10, fill: color("ink") }),
+      label(22, 77, t("family.stack.memory"), { "text-anchor": "middle", "font-size": 10, fill: color("ink") }),
       svg("path", { d: "M43 74h11m-4 -4l5 4l-5 4", fill: "none", stroke: color("a-2") })] : []),
   ]);
   if (stacks.length === 2) drawn.push(svg("path", { d: "M73 46H96m-5 -4l6 4l-6 4", fill: "none", stroke: color("a-2"), "stroke-width": 1.5 }));
-  return figure(width, height, `${name}: ${stacks.map(([kind]) => kind).join(" and ")}`, drawn);
+  return figure(width, height, t("family.label", { name: t(`family.${name}`),
+    stacks: stacks.map(([kind]) => t(`family.stack.${kind}`)).join(t("family.and")) }), drawn);
 }
 
 /** The labels of a size, in pixels; a small size is narrower than they are. */
@@ -98,11 +94,11 @@ function sizes(all, width, own) {
       ...Array.from({ length: layers }, (_, i) => svg("rect", { x: at, y: tall - (i + 1) * 4, width: size, height: 3, fill: color(mine ? "accent" : "p-1") })),
       label(at, tall + 14, name, { "font-size": 12, fill: color("ink"), ...(mine && { "font-weight": 700 }) }),
       label(at, tall + 28, `${layers} × ${wide}`, { "font-size": 10.5 }),
-      label(at, tall + 41, parameters >= 1e9 ? `${(parameters / 1e9).toFixed(2)} B` : `${Math.round(parameters / 1e6)} M`, { "font-size": 10.5 }),
+      label(at, tall + 41, large(parameters, { digits: parameters >= 1e9 ? 2 : 0 }), { "font-size": 10.5 }),
       ...(paper ? [label(at, tall + 54, `“${paper}”`, { "font-size": 10.5 })] : []),
     ];
   });
-  return figure(width, tall + 59, "The sizes of GPT-2: blocks as lines, as wide as the stream", drawn);
+  return figure(width, tall + 59, t("family.figure"), drawn);
 }
 
 customElements.define("glass-family", GlassFamily);

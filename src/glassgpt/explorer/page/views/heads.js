@@ -9,6 +9,7 @@ import { GlassPattern, PAINTS, withoutFirst } from "../heads/pattern.js";
 import { store } from "../state/store.js";
 import { Thumbnails, placeOf, thumbOf } from "../heads/thumbnails.js";
 import { GlassView } from "../view.js";
+import { t } from "../languages/language.js";
 
 /** @typedef {{layer: number, head: number}} Place */
 
@@ -21,22 +22,22 @@ const ALL_TOKENS = 200;
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
   wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "second", "secondTrace"];
-  #grid = el("div", { class: "all", role: "group", "aria-label": "All heads, one row per block, the last block on top" });
-  #from = el("div", { class: "all from", role: "group", "aria-label": "The heads of the second text", hidden: true });
+  #grid = el("div", { class: "all", role: "group", "aria-label": t("heads.all") });
+  #from = el("div", { class: "all from", role: "group", "aria-label": t("heads.from"), hidden: true });
   /** @type {Map<HTMLElement, Thumbnails>} */ #pictures = new Map([this.#grid, this.#from].map((grid) => [grid, new Thumbnails(grid)]));
-  #second = el("input", { type: "text", id: "second", placeholder: "another text", autocomplete: "off", spellcheck: "false" });
+  #second = el("input", { type: "text", id: "second", placeholder: t("heads.second.empty"), autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
   #title = el("h2");
   #edits = el("div", { class: "edits" });
-  #together = el("div", { class: "choice together", role: "group", "aria-label": "Heads drawn together" });
-  #how = el("div", { class: "choice", role: "group", "aria-label": "Draw as" });
-  #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, "all heads"),
-    KINDS.map(({ name, title }) => el("option", { value: name }, title)));
+  #together = el("div", { class: "choice together", role: "group", "aria-label": t("heads.together") });
+  #how = el("div", { class: "choice", role: "group", "aria-label": t("heads.how") });
+  #filter = el("select", { id: "filter", onchange: () => store.set({ filter: this.#filter.value }) }, el("option", { value: "" }, t("heads.filter.all")),
+    KINDS.map((name) => el("option", { value: name }, t(`kind.${name}`))));
   #sort = el("input", { type: "checkbox", id: "sort", onchange: () => store.set({ sort: this.#sort.checked }) });
   #skip = el("input", { type: "checkbox", id: "skip-first", onchange: () => store.set({ skipFirst: this.#skip.checked }) });
   #least = el("input", { type: "range", id: "least", min: 0, max: 0.5, step: 0.01, oninput: () => store.set({ least: Number(this.#least.value) }) });
   #leastSays = el("output", { for: "least" });
-  #leastLabel = el("label", { for: "least" }, "Hide below", this.#least, this.#leastSays);
+  #leastLabel = el("label", { for: "least" }, t("heads.least"), this.#least, this.#leastSays);
   #rests = el("p", { class: "small quiet" });
   /** @type {Map<string, Record<string, number>>} */ #kinds = new Map();
   /** @type {(() => void)[]} */ #keys = [];
@@ -47,9 +48,9 @@ class GlassHeads extends GlassView {
   connectedCallback() {
     super.connectedCallback();
     this.#keys = [
-      bind(["o"], "ablate the head at the cursor, or restore it (in Heads)", () => toggleEdit(ablateHead(cursorHead()))),
-      bind(["p"], "patch the head at the cursor from the second text (in Heads)", () => this.#patch(cursorHead())),
-      bind(["+"], "draw the head at the cursor together with others (in Heads)", () => toggleOverlay(cursorHead())),
+      bind(["o"], t("keys.ablate"), () => toggleEdit(ablateHead(cursorHead()))),
+      bind(["p"], t("keys.patch"), () => this.#patch(cursorHead())),
+      bind(["+"], t("keys.together"), () => toggleOverlay(cursorHead())),
     ];
     for (const grid of this.#pictures.keys()) this.#watch.observe(grid);
   }
@@ -84,23 +85,20 @@ class GlassHeads extends GlassView {
     });
     put(
       this,
-      el("p", { class: "says kept" }, "Each square is one head: rows look, columns are looked at. ", touch.matches
-        ? "Tap one to see it large; the buttons above it ablate it, patch it, or draw it together with others."
-        : "Point to preview, click to keep; Shift-click ablates, Ctrl-click draws several together."),
-      el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, "Show", this.#filter),
-        el("label", { for: "sort" }, this.#sort, "sorted"), el("label", { for: "skip-first" }, this.#skip, "leave out the first token"), this.#leastLabel),
+      el("p", { class: "says kept" }, t(touch.matches ? "heads.says.touch" : "heads.says")),
+      el("div", { class: "controls kept" }, this.#how, el("label", { for: "filter" }, t("heads.filter"), this.#filter),
+        el("label", { for: "sort" }, this.#sort, t("heads.sorted")), el("label", { for: "skip-first" }, this.#skip, t("heads.skip")), this.#leastLabel),
       this.problem,
       el(
         "div",
         { class: "side" },
-        el("div", {}, this.#grid, el("div", { class: "color-keys" }, ramp("weight 0%", "attention", "100%")), this.#rests),
+        el("div", {}, this.#grid, el("div", { class: "color-keys" }, ramp(t("heads.weight"), "attention", "100%")), this.#rests),
         el("section", { class: "large" }, el("div", { class: "headed" }, this.#title, this.#edits), this.#together, this.#large),
         el(
           "section",
           {},
-          el("label", { for: "second" }, el("b", {}, "Second text"), this.#second),
-          el("p", { class: "says" }, touch.matches ? "Choose a head above and press patch: at"
-            : "Drag one of its heads onto the grid above (or press p) to patch it: at", " each position the head’s output is taken from the second text."),
+          el("label", { for: "second" }, el("b", {}, t("heads.second")), this.#second),
+          el("p", { class: "says" }, t(touch.matches ? "heads.second.says.touch" : "heads.second.says")),
           this.#from,
         ),
       ),
@@ -135,7 +133,7 @@ class GlassHeads extends GlassView {
     if (!trace) return;
     const { pattern, filter, least, second, sort, skipFirst } = store.get();
     const hows = /** @type {const} */ (["matrix", "lines"]);
-    exchange(this.#how, hows.map((how) => el("button", { "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, how)));
+    exchange(this.#how, hows.map((how) => el("button", { "aria-pressed": String(how === pattern), onclick: () => store.set({ pattern: how }) }, t(`heads.${how}`))));
     this.#filter.value = filter;
     [this.#sort.checked, this.#skip.checked] = [sort && filter !== "", skipFirst];
     this.#sort.disabled = filter === "";
@@ -203,8 +201,7 @@ class GlassHeads extends GlassView {
     }
     if (!main) return;
     const rest = [...this.#kinds.values()].filter((shares) => shares.first > 0.4).length;
-    put(this.#rests, rest > 0 ? `${rest} of ${this.#kinds.size} heads rest more than 40% of their attention on the first token: ` +
-      "a place to look at when there is nothing to fetch." : "");
+    put(this.#rests, rest > 0 ? t("heads.rest", { n: rest, all: this.#kinds.size }) : "");
     this.#arrange();
     this.#mark();
     this.#showLarge();
@@ -223,7 +220,7 @@ class GlassHeads extends GlassView {
       const shares = (main && this.#kinds.get(name)) || attentionByKind(own, ids);
       if (main) this.#kinds.set(name, shares);
       const kind = mainKind(shares);
-      thumb.setAttribute("aria-label", `head ${name}${kind ? `, attends to ${kind.says}` : ""}`);
+      thumb.setAttribute("aria-label", kind ? t("heads.name.kind", { head: name, kind: t(`kind.${kind}.says`) }) : t("heads.name", { head: name }));
       this.#pictures.get(grid)?.draw(name, skipFirst ? withoutFirst(own, count) : own, count, pattern);
     }
   }
@@ -290,12 +287,12 @@ class GlassHeads extends GlassView {
     const name = `${place.layer}.${place.head}`;
     const shares = this.#kinds.get(name);
     const kind = shares && mainKind(shares);
-    put(this.#title, `Head ${name}`, kind ? el("span", { class: "quiet" }, ` mostly attends to ${kind.says}`) : null);
+    put(this.#title, t("heads.head", { head: name }), kind ? el("span", { class: "quiet" }, t("heads.mostly", { kind: t(`kind.${kind}.says`) })) : null);
     const { pattern, least, overlay } = store.get();
     exchange(this.#edits,
-      editButton(ablateHead(place), "ablate"), editButton({ ...ablateHead(place), how: "mean" }, "mean-ablate"),
-      editButton(patchHead(place), "patch", undefined, () => this.#patch(place)),
-      el("button", { class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, "draw together"));
+      editButton(ablateHead(place), t("heads.ablate")), editButton({ ...ablateHead(place), how: "mean" }, t("heads.mean")),
+      editButton(patchHead(place), t("heads.patch"), undefined, () => this.#patch(place)),
+      el("button", { class: "edit", "aria-pressed": String(overlay.includes(name)), onclick: () => toggleOverlay(place) }, t("heads.overlay")));
     const others = overlay.filter((other) => other !== name).map((other, i) => ({ name: other, paint: paintOf(i) }));
     this.#together.hidden = others.length === 0;
     exchange(this.#together, others.length === 0 ? []
@@ -310,7 +307,7 @@ class GlassHeads extends GlassView {
       return found ? [{ weights: found, paint }] : [];
     });
     this.#large.show({ weights, tokens: trace.tokens, token: store.cursor.token, others: drawn }, others.length > 0 ? "lines" : pattern, least,
-      `pattern of head ${[name, ...others.map((other) => other.name)].join(", ")}`);
+      t("heads.pattern", { heads: [name, ...others.map((other) => other.name)].join(", ") }));
   }
 }
 
@@ -320,7 +317,7 @@ const paintOf = (i) => PAINTS[(i + 1) % PAINTS.length];
 /** The color of a head among those drawn together. @param {string} name @param {string} paint @param {(() => void) | null} remove */
 function key(name, paint, remove) {
   const dot = el("i", { class: "dot", "aria-hidden": "true", style: { background: `var(--${paint})` } });
-  return remove ? el("button", { class: "edit", "aria-label": `remove head ${name}`, onclick: remove }, dot, `${name} ×`)
+  return remove ? el("button", { class: "edit", "aria-label": t("heads.remove", { head: name }), onclick: remove }, dot, `${name} ×`)
     : el("span", { class: "small" }, dot, name);
 }
 

@@ -12,6 +12,8 @@ import { Game } from "../next/next-game.js";
 import { curve } from "../next/next-chart.js";
 import { FromVector } from "../next/next-table.js";
 import { Writer } from "../next/next-writer.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const SHOWN = 10;
 const DIGITS = [..."1234567890"];
@@ -22,15 +24,12 @@ function samplingParams() {
   return { temperature, topK: topK > 0 ? topK : null, topP: topP < 1 ? topP : null, minP: minP > 0 ? minP : null };
 }
 
-/** @type {{name: SamplingParam, label: string, hint: string, range: Record<string, number>, say: (value: number) => string}[]} */
+/** @type {{name: SamplingParam, range: Record<string, number>, say: (value: number) => string}[]} */
 const SLIDERS = [
-  { name: "temperature", label: "Temperature", hint: "below 1 sharpens the distribution, above 1 flattens it", range: { max: 2, step: 0.05 },
-    say: (v) => (v === 0 ? "0: greedy" : v.toFixed(2)) },
-  { name: "topK", label: "Top-k", hint: "only the k most likely tokens", range: { max: 200 }, say: (v) => (v === 0 ? "off" : count(v)) },
-  { name: "topP", label: "Top-p", hint: "the fewest tokens that reach this probability", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) =>
-    (v >= 1 ? "off" : v.toFixed(2)) },
-  { name: "minP", label: "Min-p", hint: "at least this fraction of the top probability", range: { max: 1, step: 0.01 }, say: (v) =>
-    (v === 0 ? "off" : v.toFixed(2)) },
+  { name: "temperature", range: { max: 2, step: 0.05 }, say: (v) => (v === 0 ? t("next.greedy") : v.toFixed(2)) },
+  { name: "topK", range: { max: 200 }, say: (v) => (v === 0 ? t("next.off") : count(v)) },
+  { name: "topP", range: { min: 0.01, max: 1, step: 0.01 }, say: (v) => (v >= 1 ? t("next.off") : v.toFixed(2)) },
+  { name: "minP", range: { max: 1, step: 0.01 }, say: (v) => (v === 0 ? t("next.off") : v.toFixed(2)) },
 ];
 
 /** The slider of top-k is logarithmic, from 1 to the whole vocabulary, which is off. @param {number} k @param {number} size */
@@ -46,38 +45,38 @@ class GlassNext extends Panel {
   #row = ""; // the key of the sampler's logits
   #title = el("h2");
   #rows = Array.from({ length: SHOWN }, (_, i) => this.#candidate(i));
-  #params = SLIDERS.map(({ name, label, hint, range }) => {
+  #params = SLIDERS.map(({ name, range }) => {
     const left = el("span", { class: "left", id: `left-${name}` });
-    const made = slider(`param-${name}`, label, { ...range, "aria-describedby": left.id }, (value) =>
+    const made = slider(`param-${name}`, t(`next.${name}`), { ...range, "aria-describedby": left.id }, (value) =>
       store.set({ [name]: name === "topK" ? kAtPlace(value, this.sampler?.size ?? 2) : value }));
-    return { ...made, left, row: el("div", { class: "param", title: hint }, made.label, made.says, left, made.input) };
+    return { ...made, left, row: el("div", { class: "param", title: t(`next.${name}.hint`) }, made.label, made.says, left, made.input) };
   });
   #figure = el("figure");
   #saidOf = ""; // the text that it is about
   #said = el("p", { class: "small quiet said", role: "status" });
   #seed = el("input", { type: "text", inputmode: "numeric", id: "seed", size: 6, onchange: () => this.#takeSeed() });
-  #gameButton = el("button", { title: "g", onclick: () => this.#play() }, "Play the game");
+  #gameButton = el("button", { title: "g", onclick: () => this.#play() }, t("next.play"));
   #writer = new Writer(samplingParams, (words) => this.#say(words));
   #game = new Game(this);
   #table = new FromVector((response, use) => this.load(response, use, this.#table.element));
   #normal = el("div", {},
     el("div", { class: "next-columns" },
       el("div", {}, el("ol", { class: "candidates" }, this.#rows.map(({ item }) => item)),
-        el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), "the model alone, before sampling parameters")),
+        el("p", { class: "small quiet plain-note" }, el("i", { "aria-hidden": "true" }), t("next.plain"))),
       el("div", {}, this.#params.map(({ row }) => row), this.#figure)),
     el("div", { class: "acts" },
-      el("button", { class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, "Sample a token"),
-      el("label", { for: "seed", title: "The same seed samples the same tokens as `glassgpt generate --seed`" }, "seed"), this.#seed,
-      el("button", { title: "u, Backspace, or the browser's Back", disabled: api.offline, onclick: undo }, "Undo"),
+      el("button", { class: "primary", title: "s", disabled: api.offline, onclick: () => this.sample() }, t("next.sample")),
+      el("label", { for: "seed", title: t("next.seed.hint") }, t("next.seed")), this.#seed,
+      el("button", { title: t("next.undo.hint"), disabled: api.offline, onclick: undo }, t("next.undo")),
       this.#gameButton),
     this.#writer.element, this.#said, this.#table.element);
 
   parts = [this.#title, this.#normal, this.#game.element];
   /** @type {Panel["keys"]} */ keys = [
-    [DIGITS, "append that candidate (in Next token)", (event) => this.pick(DIGITS.indexOf(event.key))],
-    [["u", "Backspace"], "undo the last token", undo],
-    [["s"], "sample a token", () => this.sample()],
-    [["g"], "phone-keyboard game", () => this.#play()],
+    [DIGITS, t("keys.append"), (event) => this.pick(DIGITS.indexOf(event.key))],
+    [["u", "Backspace"], t("keys.undo"), undo],
+    [["s"], t("keys.sample"), () => this.sample()],
+    [["g"], t("keys.game"), () => this.#play()],
   ];
 
   disconnectedCallback() {
@@ -91,8 +90,8 @@ class GlassNext extends Panel {
     const [bar, plain] = [el("i", { class: "fill" }), el("i", { class: "plain" })];
     const button = el("button", { class: "candidate", onclick: () => this.pick(i) },
       el("kbd", { "aria-hidden": "true" }, (i + 1) % 10), word, el("span", { class: "track", "aria-hidden": "true" }, bar, plain), share);
-    const why = el("button", { class: "why", title: "Why this word?", onclick: () => this.sampler
-      && store.set({ view: "why", target: this.sampler.order[i] }) }, "why?");
+    const why = el("button", { class: "why", title: t("view.why"), onclick: () => this.sampler
+      && store.set({ view: "why", target: this.sampler.order[i] }) }, t("next.why"));
     return { item: el("li", {}, button, why), button, why, word, bar, plain, share };
   }
 
@@ -141,24 +140,24 @@ class GlassNext extends Panel {
       item.hidden = rank >= sampler.size;
       const p = sampler.probability(rank);
       word.textContent = eventLabel(this.words[sampler.order[rank]] ?? "") ?? this.word(rank); // an event's full name is in the title
-      share.textContent = p === 0 ? "cut" : percent(p);
+      share.textContent = p === 0 ? t("next.cut") : percent(p);
       bar.style.width = `${(100 * p) / top}%`;
       plain.style.left = `${(100 * sampler.plain[rank]) / top}%`;
       button.classList.toggle("cut", p === 0);
-      why.setAttribute("aria-label", `why ${this.word(rank)}?`);
-      button.title = `${this.word(rank)}: token ${sampler.order[rank]}; the model alone: ${percent(sampler.plain[rank])}`;
+      why.setAttribute("aria-label", t("next.why.label", { word: this.word(rank) }));
+      button.title = t("next.candidate", { word: this.word(rank), id: String(sampler.order[rank]), share: percent(sampler.plain[rank]) });
     });
     SLIDERS.forEach(({ name, say }, i) => {
       this.#params[i].show(name === "topK" ? placeOfK(state.topK, sampler.size) : state[name], say(state[name]));
       const { count: n, mass } = sampler.cuts[i];
-      this.#params[i].left.textContent = i === 0 ? `${count(sampler.size)} tokens` : `${count(n)} left, ${percent(mass)}`;
+      this.#params[i].left.textContent = i === 0 ? t("next.all", { n: sampler.size }) : t("next.left", { n, share: percent(mass) });
     });
     this.#seed.value = String(state.seed);
     put(this.#figure, curve(sampler, 300, 108));
     this.#table.show(sampler, state.temperature, (rank) => this.word(rank));
   }
 
-  /** Say something about the text, until there is another. @param {...(string | Node)} words */
+  /** Say something about the text, until there is another. @param {...Child} words */
   #say(...words) {
     put(this.#said, ...words);
     this.#saidOf = store.textKey;
@@ -175,18 +174,18 @@ class GlassNext extends Panel {
     const { edits } = store.get();
     const { tokens } = current().trace;
     const next = tokens[token + 1];
-    const changed = edits.length > 0 ? `, with ${edits.map(describe).join(", ")}` : "";
-    if (!next) return put(this.#title, "Next token after ", named(tokens[token].text), changed);
+    const changed = edits.length > 0 ? t("next.edits", { edits: edits.map(describe).join(", ") }) : "";
+    if (!next) return put(this.#title, say("next.after", { word: named(tokens[token].text), edits: changed }));
     const rank = sampler.rankOf[next.id];
-    put(this.#title, "After ", named(tokens[token].text), " came ", named(next.text),
-      `: rank ${count(rank + 1)}, ${percent(sampler.plain[rank])}${changed}. A pick continues from here.`);
+    put(this.#title, say("next.came", { word: named(tokens[token].text), next: named(next.text), rank: rank + 1,
+      share: percent(sampler.plain[rank]), edits: changed }));
   }
 
   /** Append a candidate. @param {number} rank */
   pick(rank) {
     if (!this.sampler || !this.fresh || rank >= this.sampler.size) return;
     if (store.get().game) this.#game.choose(rank);
-    else if (api.offline) this.#say("An exported page has one text only. Start `glassgpt explore` to continue it.");
+    else if (api.offline) this.#say(t("error.file.go"));
     else appendTokens([this.sampler.order[rank]]);
   }
 
@@ -201,14 +200,13 @@ class GlassNext extends Panel {
     const [word, kept] = [this.words[sampler.order[rank]] ?? "", sampler.kept];
     const share = percent(sampler.probability(rank));
     appendTokens([sampler.order[rank]]);
-    this.#say(`Seed ${seed}, step ${step + 1}: the random number ${number.toFixed(4)} selects `, named(word),
-      `, rank ${count(rank + 1)} of ${count(kept)} (${share}).`);
+    this.#say(...say("next.sampled", { seed: String(seed), step: step + 1, number: number.toFixed(4), word: named(word), rank: rank + 1, kept, share }));
   }
 
   #takeSeed() {
     const seed = Number(this.#seed.value);
     if (Number.isSafeInteger(seed) && seed >= 0) store.set({ seed });
-    else this.#say(`The seed is ${this.#seed.value}; use an integer from 0 on.`);
+    else this.#say(t("next.seed.wrong", { seed: this.#seed.value }));
     this.#seed.value = String(store.get().seed);
   }
 

@@ -6,8 +6,9 @@ import { Inserts } from "../text/inserts.js";
 import { eventLabel } from "../music/music-events.js";
 import { PianoRoll } from "../music/piano-roll.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say } from "../text/terms.js";
 import { afterRender, GlassView } from "../view.js";
+import { t } from "../languages/language.js";
 
 /** A new trace is requested after this long without typing. */
 const TYPED_MS = 250;
@@ -20,7 +21,7 @@ class GlassStrip extends GlassView {
   wants = ["trace", "token", "layer", "head", "arcs", "status", "text", "ids", "model", "info"];
   #field = el("textarea", { id: "text", rows: 1, spellcheck: "false", autocomplete: "off", maxlength: 20000 });
   #summary = el("p", { class: "quiet small" });
-  #box = el("div", { class: "chips", role: "group", "aria-label": "Tokens" });
+  #box = el("div", { class: "chips", role: "group", "aria-label": t("strip.tokens") });
   #roll = new PianoRoll(); // of a model of music; else hidden
   #card = el("div", { class: "card", id: "token-card", role: "tooltip", hidden: true });
   /** @type {HTMLButtonElement[]} */ #chips = [];
@@ -32,8 +33,8 @@ class GlassStrip extends GlassView {
   #arcs = new Arcs(this.#box, () => this.#chips, (weights, token) => this.#roll.attend(weights, token));
 
   build() {
-    const aside = el("div", { class: "aside" }, this.#summary, ramp("low loss", "loss", "high loss"));
-    put(this, el("div", { class: "field" }, el("label", { for: "text" }, "Text"), this.#field, aside), this.#roll,
+    const aside = el("div", { class: "aside" }, this.#summary, ramp(t("strip.low"), "loss", t("strip.high")));
+    put(this, el("div", { class: "field" }, el("label", { for: "text" }, t("strip.text")), this.#field, aside), this.#roll,
       el("div", { class: "line" }, this.#box, el("div", { class: "beside" }, this.#arcs.controls, this.#inserts.element)), this.#card);
     this.#roll.hidden = true;
     this.#box.append(this.#arcs.picture);
@@ -145,7 +146,7 @@ class GlassStrip extends GlassView {
     const known = trace.token_loss.filter((loss) => loss !== null);
     const mean = known.reduce((sum, { p }) => sum + bits(p), 0) / known.length;
     const { length } = trace.tokens;
-    put(this.#summary, length === 1 ? ["1 ", term("token")] : [`${length} `, term("token", "tokens"), `, ${mean.toFixed(2)} `, term("bits"), " each"]);
+    put(this.#summary, length === 1 ? say("strip.one", { n: 1 }) : say("strip.summary", { n: length, bits: mean.toFixed(2) }));
     if (hadFocus) this.#chips[store.cursor.token]?.focus();
   }
 
@@ -195,24 +196,24 @@ function cardOf(trace, place) {
   const token = trace.tokens[place];
   const loss = trace.token_loss[place];
   const size = store.config?.vocab_size ?? 0;
-  /** @type {Record<string, string | number>} */
-  const facts = { position: place, id: token.id, bytes: token.bytes.map((byte) => byte.toString(16).padStart(2, "0").toUpperCase()).join(" ") };
+  /** @type {[string, string][]} */
+  const facts = [["position", String(place)], ["id", String(token.id)],
+    ["bytes", token.bytes.map((byte) => byte.toString(16).padStart(2, "0").toUpperCase()).join(" ")]];
   if (loss) {
-    facts.probability = `${percent(loss.p)} (${format(bits(loss.p), 1)} bits)`;
-    facts.rank = `${loss.rank.toLocaleString("en")} of ${size.toLocaleString("en")}`;
-    facts["entropy of the prediction"] = `${format(loss.entropy / Math.LN2, 2)} bits`;
-  } else facts.probability = "none: it is the first token";
+    facts.push(["probability", t("aside", { name: percent(loss.p), words: t("token.bits", { bits: format(bits(loss.p), 1) }) })],
+      ["rank", t("token.rank.of", { rank: loss.rank, size })], ["entropy", t("token.bits", { bits: format(loss.entropy / Math.LN2, 2) })]);
+  } else facts.push(["probability", t("token.first")]);
   return [el("div", { class: "piece" }, visible(token.text)),
-    el("dl", {}, Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
+    el("dl", {}, facts.flatMap(([name, value]) => [el("dt", {}, t(`token.${name}`)), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
 }
 
 /** @param {Word | undefined} word */
 function mergesOf(word) {
   const states = word?.merges ?? [];
   if (!word || states.length === 0) return [];
-  const name = `“${visible(word.text)}”`;
-  const alone = states[0].length > 1 ? `${name} has no merges` : `${name} is one byte`;
-  const title = states.length > 1 ? `${name}: ${states.length - 1} ${states.length === 2 ? "merge" : "merges"}` : alone;
+  const shows = visible(word.text);
+  const title = states.length > 1 ? t("merges.some", { word: shows, n: states.length - 1 })
+    : t(states[0].length > 1 ? "merges.none" : "merges.byte", { word: shows });
   const shown = states.length > 12 ? [...states.slice(0, 6), ["…"], ...states.slice(-5)] : states;
   return [el("h3", {}, title), el("ol", {}, shown.map((pieces) => el("li", {}, pieces.map((piece) => el("span", {}, visible(piece))))))];
 }

@@ -8,9 +8,10 @@ import { light } from "../state/hover.js";
 import { LensCard } from "../tower/lens-card.js";
 import { eventLabel } from "../music/music-events.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say } from "../text/terms.js";
 import { afterRender, GlassView } from "../view.js";
 import { curves, layout, streams } from "../tower/tower-draw.js";
+import { t } from "../languages/language.js";
 
 /** Columns drawn beyond the visible ones, on either side. */
 const MARGIN = 6;
@@ -25,7 +26,7 @@ class GlassTower extends GlassView {
     ...(store.cursor.layer >= 0 && token < PATTERN_TOKENS ? [`/patterns?layer=${store.cursor.layer}`] : [])];
   #readout = el("p", { class: "readout", "aria-live": "polite" });
   #note = el("p", { class: "quiet small" });
-  #grid = el("div", { role: "grid", tabindex: 0, "aria-label": "The tower: the logit lens after each block", "aria-describedby": "tower-help" });
+  #grid = el("div", { role: "grid", tabindex: 0, "aria-label": t("tower.label"), "aria-describedby": "tower-help" });
   #all = el("div", { class: "all", role: "presentation" });
   #streams = svg("path", { fill: "var(--line)" });
   #curves = svg("g");
@@ -48,12 +49,12 @@ class GlassTower extends GlassView {
   build() {
     put(
       this,
-      el("div", { class: "head" }, el("h2", {}, "The tower"), this.#note, ramp("0%", "", "100%")),
+      el("div", { class: "head" }, el("h2", {}, t("tower.title")), this.#note, ramp("0%", "", "100%")),
       this.problem,
       this.#grid,
       this.#readout,
       this.#card.element,
-      el("p", { class: "unseen", id: "tower-help" }, "Arrow keys move the cursor, Enter opens the block."),
+      el("p", { class: "unseen", id: "tower-help" }, t("tower.keys")),
     );
     this.#all.append(this.#band, svg("svg", { "aria-hidden": "true" }, this.#streams, this.#curves), this.#back);
     this.#grid.append(this.#all);
@@ -84,7 +85,7 @@ class GlassTower extends GlassView {
     const wasComputing = this.classList.contains("computing");
     this.classList.toggle("computing", computing);
     this.#grid.ariaBusy = String(computing);
-    if (computing) put(this.#note, "computing it with your edits; below is what was before");
+    if (computing) put(this.#note, t("tower.computing"));
     if (computing && !changed.has("trace") && !changed.has("theme")) {
       if (CURSOR.some((topic) => changed.has(topic))) this.#moveCursor();
       else this.#showCard();
@@ -120,8 +121,7 @@ class GlassTower extends GlassView {
     const last = Math.min(this.#range[1], trace.tokens.length - 1);
     this.#resize(Math.min(this.#range[0], last + 1), last);
     this.#cells.forEach((cells, place) => cells.forEach((cell, token) => this.#fill(cell, trace, place, token)));
-    put(this.#note, this.#lens !== trace.lens ? ["with your edits; a dot marks changed cells"]
-      : [term("logit lens"), ": the most likely next token after each block"]);
+    put(this.#note, this.#lens !== trace.lens ? t("tower.edited") : say("tower.says"));
     this.#drawStreams();
     this.#moveCursor();
   }
@@ -262,7 +262,7 @@ class GlassTower extends GlassView {
     if (!trace || !config) return;
     const { token, layer } = place ?? store.cursor;
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
-    const norm = kind === "lens" ? [" Norm of the ", term("residual stream", "stream"), ": ", el("b", {}, format(trace.norms[layer + 1][token], 2)), "."] : [];
+    const norm = kind === "lens" ? say("tower.norm", { norm: el("b", {}, format(trace.norms[layer + 1][token], 2)) }) : [];
     const { text } = trace.tokens[token];
     put(this.#readout, el("b", {}, eventLabel(text) ?? visible(text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
   }
@@ -282,21 +282,21 @@ function contentOf(trace, lens, kind, layer, token) {
   const plain = { fill: "", ink: "", changed: false, detail: "" };
   if (kind === "token") {
     const { text, id } = trace.tokens[token];
-    return { ...plain, text, detail: String(token), label: `is token ${token}, id ${id}` };
+    return { ...plain, text, detail: String(token), label: t("cell.token", { token, id: String(id) }) };
   }
   if (kind === "next") {
     const loss = trace.token_loss[token + 1];
-    if (!loss) return { ...plain, text: "?", label: "is the last token; the next one is not known" };
+    if (!loss) return { ...plain, text: "?", label: t("cell.last") };
     const { text } = trace.tokens[token + 1];
     return { ...plain, ...shade("loss", lossLevel(loss.p)), text, detail: brief(loss.p),
-      label: `was followed by “${visible(text)}”, with probability ${percent(loss.p)}` };
+      label: t("cell.next", { word: visible(text), share: percent(loss.p) }) };
   }
-  if (store.get().game && token === trace.tokens.length - 1) return { ...plain, text: "?", label: "is hidden during the game" };
+  if (store.get().game && token === trace.tokens.length - 1) return { ...plain, text: "?", label: t("cell.game") };
   const row = layer + 1;
   const [text, p] = [lens.texts[row][token], lens.p[row][token]];
-  if (text === undefined || p === undefined) return { ...plain, text: "…", label: "is being computed with your edits" };
+  if (text === undefined || p === undefined) return { ...plain, text: "…", label: t("cell.computing") };
   const changed = lens.ids[row][token] !== trace.lens.ids[row][token];
-  const label = `${layer < 0 ? "after the embedding" : `after block ${layer}`}: next token “${visible(text)}” with ${percent(p)}`;
+  const label = t(layer < 0 ? "cell.embedding" : "cell.block", { layer, word: visible(text), share: percent(p) });
   return { ...shade("probability", p), changed, text, detail: brief(p), label };
 }
 

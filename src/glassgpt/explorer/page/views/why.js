@@ -6,31 +6,25 @@ import { figure, label, named, Panel, current } from "../panel.js";
 import { Sampler } from "../next/sampling.js";
 import { Steering } from "../edits/steering.js";
 import { store } from "../state/store.js";
-import { term } from "../text/terms.js";
+import { say } from "../text/terms.js";
+import { t } from "../languages/language.js";
 
 const SHOWN = 6; // candidates to choose from
 const BARS = 14;
 
-/** @type {[name: string, title: string, words: string][]} */
-const METHODS = [
-  ["input_x_gradient", "gradient", "How much the logit would change along each token’s embedding, at this very point. Quick, and coarse."],
-  ["integrated_gradients", "integrated gradients", "The same, averaged over the way from an empty text to this one; the scores sum to what the " +
-    "text adds to the logit."],
-  ["attention_rollout", "attention rollout", "Attention alone, multiplied through all blocks: where this token’s information came from. The shares " +
-    "sum to one; they do not depend on the word. Most heads rest on the first token, so it often gets nearly all."],
-];
+const METHODS = ["input_x_gradient", "integrated_gradients", "attention_rollout"];
 
 /** Whether a method works here: gradients need PyTorch. An older exported file does not say. @param {string} name */
 const works = (name) => store.info?.methods?.includes(name) ?? true;
 
 class GlassWhy extends Panel {
   /** @type {Topic[]} */ wants = ["trace", "token", "target", "method", "edits", "theme"];
-  #choice = el("div", { class: "choice targets", role: "group", "aria-label": "The word to explain" });
+  #choice = el("div", { class: "choice targets", role: "group", "aria-label": t("why.words") });
   #title = el("h2");
-  #methods = el("div", { class: "choice", role: "group", "aria-label": "Method" });
+  #methods = el("div", { class: "choice", role: "group", "aria-label": t("why.methods") });
   #says = el("p", { class: "says" });
   #key = el("div", { class: "color-keys" });
-  #tokens = el("div", { class: "owed", role: "group", "aria-label": "What each token contributes" });
+  #tokens = el("div", { class: "owed", role: "group", "aria-label": t("why.tokens.label") });
   #parts = el("figure");
   #partsSay = el("p", { class: "says" });
   #steering = new Steering();
@@ -39,8 +33,8 @@ class GlassWhy extends Panel {
   parts = [
     this.#title,
     this.#choice,
-    el("section", {}, el("h3", {}, "Contribution of each token"), this.#methods, this.#says, this.problem, this.#tokens, this.#key),
-    el("section", {}, el("h3", {}, "Written by these parts"), this.#partsSay, this.#parts),
+    el("section", {}, el("h3", {}, t("why.tokens")), this.#methods, this.#says, this.problem, this.#tokens, this.#key),
+    el("section", {}, el("h3", {}, t("why.parts")), this.#partsSay, this.#parts),
     this.#steering.element,
   ];
 
@@ -53,11 +47,12 @@ class GlassWhy extends Panel {
     const { token } = store.cursor;
     const { target, method, edits } = store.get();
     this.#steering.show(edits);
-    const [how, , words] = METHODS.find(([name]) => name === method && works(name)) ?? METHODS.find(([name]) => works(name)) ?? METHODS[2];
-    exchange(this.#methods, METHODS.filter(([name]) => works(name)).map(([name, title]) =>
-      el("button", { "aria-pressed": String(name === how), onclick: () => store.set({ method: name }) }, title)));
-    put(this.#says, words, works("input_x_gradient") ? null : el("span", { class: "quiet" }, " With PyTorch (make full) there are gradients as well."));
-    put(this.#key, how === "attention_rollout" ? ramp("no share", "attention", "the largest") : ramp("lowers the logit", "diverging", "raises it"));
+    const how = METHODS.find((name) => name === method && works(name)) ?? METHODS.find(works) ?? METHODS[2];
+    exchange(this.#methods, METHODS.filter(works).map((name) =>
+      el("button", { "aria-pressed": String(name === how), onclick: () => store.set({ method: name }) }, t(`why.${name}`))));
+    put(this.#says, t(`why.${how}.says`), works("input_x_gradient") ? null : el("span", { class: "quiet" }, t("why.torch")));
+    put(this.#key, how === "attention_rollout" ? ramp(t("why.none"), "attention", t("why.largest"))
+      : ramp(t("why.lowers"), "diverging", t("why.raises")));
     const asked = Promise.all([api.get(`/trace/${trace.id}/next?position=${token}`, { slot: "why-next" }), api.get(`/vocabulary?model=${trace.model}`)]);
     void this.load(
       asked.then(async ([{ logits }, { texts }]) => {
@@ -90,8 +85,8 @@ class GlassWhy extends Panel {
   /** @param {Trace} trace @param {number} token @param {number} id @param {Sampler} sampler */
   #showTitle(trace, token, id, sampler) {
     const rank = sampler.rankOf[id];
-    put(this.#title, "Why ", named(this.#words[id] ?? ""), " after ", named(trace.tokens[token].text),
-      el("span", { class: "quiet" }, ` ${percent(sampler.plain[rank])}, rank ${(rank + 1).toLocaleString("en")}`));
+    put(this.#title, say("why.title", { word: named(this.#words[id] ?? ""), token: named(trace.tokens[token].text),
+      rank: el("span", { class: "quiet" }, t("why.rank", { share: percent(sampler.plain[rank]), rank: rank + 1 })) }));
     const ids = [...sampler.order.slice(0, SHOWN)];
     if (!ids.includes(id)) ids.push(id);
     exchange(this.#choice, ids.map((other) => el("button", { "aria-pressed": String(other === id), onclick: () => store.set({ target: other }) },
@@ -112,18 +107,16 @@ class GlassWhy extends Panel {
   #showParts({ heads = [], mlps = [], embedding = 0, biases = 0, total = 0, logit }, id) {
     const parts = [
       ...heads.flatMap((row, layer) => row.map((value, head) =>
-        ({ name: `head ${layer}.${head}`, value, go: { view: "block", layer, head, part: "attention" } }))),
+        ({ name: t("why.head", { head: `${layer}.${head}` }), value, go: { view: "block", layer, head, part: "attention" } }))),
       ...mlps.map((value, layer) => ({ name: `MLP ${layer}`, value, go: { view: "block", layer, part: "mlp" } })),
-      { name: "embedding", value: embedding, go: { view: "block", layer: -1 } },
+      { name: t("why.embedding"), value: embedding, go: { view: "block", layer: -1 } },
     ].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
     const shown = parts.slice(0, BARS);
     const rest = parts.slice(BARS).reduce((sum, { value }) => sum + value, 0) + biases;
-    put(this.#partsSay, "Everything in the stream was written by some part, so the ", term("logit"), ` of “${visible(this.#words[id] ?? "")}”, ` +
-      `${format(logit, 2)}, is a sum: of all heads ${format(heads.flat().reduce((a, b) => a + b, 0), 2)}, all MLPs ` +
-      `${format(mlps.reduce((a, b) => a + b, 0), 2)}, the embedding ${format(embedding, 2)} and biases ${format(biases, 2)} (together ` +
-      `${format(total, 2)}). An MLP’s share includes its output bias, which is the same for every text; a head’s does not. The strongest ` +
-      `${shown.length}; click one to open it.`);
-    const rows = [...shown, { name: "all others", value: rest, go: null }];
+    put(this.#partsSay, say("why.parts.says", { word: visible(this.#words[id] ?? ""), logit: format(logit, 2),
+      heads: format(heads.flat().reduce((a, b) => a + b, 0), 2), mlps: format(mlps.reduce((a, b) => a + b, 0), 2), embedding: format(embedding, 2),
+      biases: format(biases, 2), total: format(total, 2), n: shown.length }));
+    const rows = [...shown, { name: t("why.others"), value: rest, go: null }];
     const most = Math.max(...rows.map(({ value }) => Math.abs(value)), 1e-9);
     const width = Math.min(560, this.figureWidth);
     const [zero, room] = [92 + (width - 150) / 2, (width - 150) / 2];
@@ -142,7 +135,7 @@ class GlassWhy extends Panel {
       return row;
     });
     const axis = svg("line", { x1: zero, x2: zero, y1: 0, y2: rows.length * 20, stroke: color("line-strong") });
-    const made = figure(width, rows.length * 20 + 4, "The parts that wrote this logit", axis, drawn);
+    const made = figure(width, rows.length * 20 + 4, t("why.parts.label"), axis, drawn);
     made.setAttribute("role", "group");
     put(this.#parts, made);
   }
