@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-scripts test-clients test-ray wheels release-check style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray wheels release-check style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -104,6 +104,14 @@ test-clients: .venv/installed-dev
 	  || echo "SKIPPED: promptfoo, because npm or its registry is not available"
 	$(PYTEST) -n 1 -rs tests/serve/test_clients.py tests/serve/test_openai.py tests/serve/test_lm_eval.py
 
+# Our files and endpoints with the real programs of others, which are too heavy for the tests' own environment.
+test-doors: native chromium
+	$(PYTHON) -m venv .venv-doors
+	.venv-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/doors.lock
+	.venv-doors/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-doors/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	OMP_NUM_THREADS=2 .venv-doors/bin/python -m pytest -rs tests/doors
+
 # The server on a Ray cluster of two nodes, on this machine.
 test-ray:
 	$(PYTHON) -m venv .venv-ray
@@ -151,11 +159,13 @@ lock:
 	  pyproject.toml requirements/build.in --extra serve --extra dev -o requirements/dev.lock
 	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
 	  pyproject.toml requirements/build.in requirements/ray.in --extra serve --extra ray -o requirements/ray.lock
+	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
+	  pyproject.toml requirements/build.in requirements/doors.in --extra serve -o requirements/doors.lock
 	$(LOCK) --python-version 3.11.9 tests/serve/clients/requirements.txt -o requirements/clients.lock
 	$(LOCK) --python-version 3.11.9 requirements/release.in -o requirements/release.lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-clients .venv-ray .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .venv-clients .venv-doors .venv-ray .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: pyproject.toml constraints.txt requirements/light.lock
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"

@@ -19,7 +19,7 @@ def test_those_that_come_along_are_valid(name: str) -> None:
 
 
 def direction_text(text: str) -> str:
-    return "".join(line for line in text.splitlines() if "format" in line)
+    return "".join(line for line in text.splitlines() if "format" in line or "{text}" in line)
 
 
 def test_a_format_has_marked_roles() -> None:
@@ -28,6 +28,31 @@ def test_a_format_has_marked_roles() -> None:
     assert (direction.start, direction.separator, direction.end) == ("<s>", " TL;DR: ", "<e>")
     assert (direction.source, direction.target) == ("document", "target")
     assert not task.classifies
+
+
+def test_a_chat_is_a_pair_of_turns() -> None:
+    task = load_task("chat")
+    assert task.chat is not None
+    (direction,) = task.directions
+    assert (direction.start, direction.separator) == ("<|user|>", "<|assistant|>")
+    assert direction.end == "<|endoftext|>"
+    plain = parse_task('[chat]\nuser = "Q: {text}\\n"\nassistant = "A: {text}\\n"')
+    assert plain.chat is not None
+    assert (plain.directions[0].separator, plain.chat.lead) == ("\nA: ", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[chat]\nuser = "{text}"', "chat.assistant is missing"),
+        ('[chat]\nuser = "{text}"\nassistant = "x"', "must have {text} once"),
+        ('[chat]\nuser = "{text}"\nbot = "{text}"', "no role 'bot'"),
+        ('format = "{source}{target}"\n[chat]\nuser = "{text}"\nassistant = "{text}"', "Leave out format"),
+    ],
+)
+def test_a_wrong_chat_is_refused(text: str, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        parse_task(text)
 
 
 def test_directions_share_what_they_do_not_say_themselves() -> None:

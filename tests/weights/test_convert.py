@@ -51,6 +51,23 @@ def test_a_change_of_dtype_is_measured(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_a_modelfile_for_ollama(tmp_path: Path) -> None:
+    report = convert("tiny", tmp_path / "tiny.gguf", modelfile=True)
+    place = tmp_path / "Modelfile"
+    assert place.read_text().splitlines() == [
+        "FROM ./tiny.gguf",
+        'TEMPLATE """{{ .Prompt }}"""',
+        f"PARAMETER num_ctx {load_checkpoint('tiny').config.n_positions}",
+        'PARAMETER stop "<|endoftext|>"',
+    ]
+    assert f"ollama create tiny -f {place}" in report.notes[-1]
+    with pytest.raises(SettingError, match=r"Modelfile exists\. Add --force"):
+        convert("tiny", tmp_path / "again.gguf", modelfile=True)
+    assert not (tmp_path / "again.gguf").exists()
+    with pytest.raises(SettingError, match=r"is for a \.gguf file"):
+        convert("tiny", tmp_path / "folder", modelfile=True)
+
+
 def test_the_name_of_the_target_says_the_format() -> None:
     names = {
         "a.gguf": "gguf",

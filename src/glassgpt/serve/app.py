@@ -14,12 +14,15 @@ import glassgpt
 from glassgpt.http.errors import add_error_handlers, openai_error
 from glassgpt.http.middleware import SecurityMiddleware
 from glassgpt.serve import docs_page, page, routes
+from glassgpt.serve.apis import chat, embeddings, ollama
 from glassgpt.serve.auth import ApiKeyMiddleware
 from glassgpt.serve.models import ModelPool
 from glassgpt.serve.overload import OverloadMiddleware
 from glassgpt.serve.request_log import HEADER, RequestLogMiddleware
 from glassgpt.serve.settings import ServerSettings
 from glassgpt.serve.state import ServerState
+
+APIS = (chat, embeddings, ollama)
 
 
 def make_app(
@@ -49,6 +52,8 @@ def make_app(
     app.state.server = state
     add_error_handlers(app, openai_error, validation_status=400)
     app.include_router(routes.router)
+    for module in APIS:
+        app.include_router(module.router)
     app.include_router(page.router)
     app.include_router(docs_page.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -76,7 +81,9 @@ def make_app(
         wrong_host_status=403,
         error_format=openai_error,
     )
-    endpoints = [*routes.router.routes, *page.router.routes, *docs_page.router.routes]
+    app.add_middleware(ollama.OllamaErrorsMiddleware)
+    routers = [routes.router, *(module.router for module in APIS), page.router, docs_page.router]
+    endpoints = [route for router in routers for route in router.routes]
     paths = frozenset({"/openapi.json", *(getattr(route, "path", "") for route in endpoints)})
     app.add_middleware(RequestLogMiddleware, metrics=state.metrics, paths=paths, write=settings.log != "none")
     return app

@@ -291,6 +291,13 @@ class ModelPool:
             for each in (model, *model.adapters.values()):
                 each.check_files()
 
+    def find_loaded(self, name: str) -> LoadedModel | None:
+        """A model by its name, if it is in memory."""
+        base = self.specs[name].base
+        if base is None:
+            return self.loaded.get(name)
+        return self.loaded[base].adapters[name] if base in self.loaded else None
+
     def is_loaded(self, name: str) -> bool:
         base = self.specs[name].base
         return (name if base is None else base) in self.loaded

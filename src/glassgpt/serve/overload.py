@@ -14,7 +14,7 @@ from glassgpt.errors import QueueFullError
 from glassgpt.http.errors import ApiError, error_response, openai_error
 from glassgpt.serve.state import ServerState
 
-PATH = "/v1/completions"
+PATHS = frozenset({"/v1/completions", "/v1/chat/completions", "/api/generate", "/api/chat"})
 REMEMBER = 0.01  # seconds that a refusal holds: checking takes a lock that the engine's thread needs
 
 
@@ -34,7 +34,7 @@ class OverloadMiddleware:
         self._forget_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
         full = self._check_again(scope["client"][0] if scope.get("client") else "")

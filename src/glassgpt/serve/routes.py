@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 import glassgpt
-from glassgpt.errors import QueueFullError, UserError
-from glassgpt.http.errors import ApiError, openai_error, user_error_status
-from glassgpt.http.responses import dump_json, json_response
-from glassgpt.serve.completions import ClientDisconnected, Completion
-from glassgpt.serve.edited import find_service
+from glassgpt.http.errors import ApiError
+from glassgpt.http.responses import json_response
+from glassgpt.serve.answer import answer
 from glassgpt.serve.metrics import CONTENT_TYPE
-from glassgpt.serve.overload import refuse
-from glassgpt.serve.request import check_fields, read_request
+from glassgpt.serve.request import check_fields
 from glassgpt.serve.schemas import (
+    COMMON_ERRORS,
+    COMPLETION_RESPONSES,
+    MODEL_ERRORS,
     CompletionRequest,
     CompletionResponse,
     DetokenizeRequest,
     DetokenizeResponse,
-    ErrorResponse,
     Health,
     ModelCard,
     ModelList,
@@ -38,29 +35,6 @@ from glassgpt.serve.state import ServerState, StateDep
 
 router = APIRouter()
 
-# Any route may answer with these: the middleware checks Host, Origin, the API key and the size of the body.
-COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorResponse, "description": "What was sent is not valid; `param` names the field."},
-    401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
-    403: {"model": ErrorResponse, "description": "The Host or the Origin is not allowed."},
-    413: {"model": ErrorResponse, "description": "The body is too large."},
-    431: {"model": ErrorResponse, "description": "The headers are too large."},
-    503: {"model": ErrorResponse, "description": "A model is being loaded, or the server is shutting down."},
-}
-MODEL_ERRORS: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorResponse, "description": "There is no model by that name."},
-    **COMMON_ERRORS,
-}
-COMPLETION_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The completions; with `stream`, chunks of them as server-sent events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    },
-    408: {"model": ErrorResponse, "description": "The request took too long."},
-    429: {"model": ErrorResponse, "description": "Too many requests are waiting; see Retry-After."},
-    **MODEL_ERRORS,
-}
-
 
 @router.post("/v1/completions", response_model=CompletionResponse, responses=COMPLETION_RESPONSES)
 async def create_completion(body: CompletionRequest, request: Request, state: StateDep) -> Response:
@@ -69,73 +43,7 @@ async def create_completion(body: CompletionRequest, request: Request, state: St
         stack.enter_context(state.admit())
         check_fields(body)
         model = await stack.enter_async_context(state.pool.use(body.model))
-        inputs = await read_request(body, model)
-        completion = Completion(
-            inputs,
-            model,
-            request,
-            service=await find_service(model, inputs.edits, [ids for _, ids in inputs.prompts]),
-            observer=state.observe(request, model),
-            delivery=state.delivery,
-            compilers=state.compilers,
-            timeout=state.settings.timeout,
-        )
-        try:
-            await stack.enter_async_context(completion)
-            if not body.stream:
-                return json_response(await completion.respond())
-            chunks = completion.chunks()
-            # An error before the first chunk still gets its own status.
-            first = await anext(chunks)
-            return EventStream(chunks, first, stack.pop_all())
-        except ClientDisconnected:
-            return Response(status_code=499)
-        except QueueFullError as full:
-            raise refuse(state, model.name, full) from None
-        except UserError as error:
-            raise ApiError(user_error_status(error), str(error)) from None
-
-
-class EventStream(Response):
-    """Chunks as server-sent events, then `[DONE]`. The request's resources are released at the end."""
-
-    def __init__(
-        self, chunks: AsyncIterator[dict[str, Any]], first: dict[str, Any], held: AsyncExitStack
-    ) -> None:
-        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
-        del self.headers["content-length"]
-        self.chunks = chunks
-        self.first = first
-        self.held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write(data: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
-        async with self.held:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            try:
-                await write(event(self.first))
-                async for chunk in self.chunks:
-                    await write(event(chunk))
-                await write(b"data: [DONE]\n\n", more=False)
-            except ClientDisconnected:
-                return
-            except (UserError, ApiError) as error:
-                status = error.status_code if isinstance(error, ApiError) else user_error_status(error)
-                code = error.code if isinstance(error, ApiError) else None
-                await write(event(openai_error(status, str(error), None, code)), more=False)
-
-
-def event(content: Any) -> bytes:
-    return b"data: " + dump_json(content) + b"\n\n"
-
-
-@router.post("/v1/chat/completions", include_in_schema=False)
-async def refuse_chat() -> Response:
-    raise ApiError(
-        404, "GPT-2 is a base model, and has no chat: it continues a text. Use /v1/completions with a prompt."
-    )
+        return await answer(body, model, request, state, stack)
 
 
 @router.get("/v1/models", response_model=ModelList, responses=COMMON_ERRORS)

@@ -299,3 +299,27 @@ class TokenizerInfo(BaseModel):
     pad_token: str | None
     chat_template: str | None
     hash: str | None
+
+
+# Any route may answer with these: the middleware checks Host, Origin, the API key and the size of the body.
+COMMON_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "What was sent is not valid; `param` names the field."},
+    401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
+    403: {"model": ErrorResponse, "description": "The Host or the Origin is not allowed."},
+    413: {"model": ErrorResponse, "description": "The body is too large."},
+    431: {"model": ErrorResponse, "description": "The headers are too large."},
+    503: {"model": ErrorResponse, "description": "A model is being loaded, or the server is shutting down."},
+}
+MODEL_ERRORS: dict[int | str, dict[str, Any]] = {
+    404: {"model": ErrorResponse, "description": "There is no model by that name."},
+    **COMMON_ERRORS,
+}
+COMPLETION_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The completions; with `stream`, chunks of them as server-sent events.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+    408: {"model": ErrorResponse, "description": "The request took too long."},
+    429: {"model": ErrorResponse, "description": "Too many requests are waiting; see Retry-After."},
+    **MODEL_ERRORS,
+}

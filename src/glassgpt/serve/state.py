@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
 
+import anyio
 from fastapi import Depends, Request
 
 from glassgpt.http.errors import ApiError
@@ -18,6 +19,8 @@ from glassgpt.serve.observer import RequestObserver
 from glassgpt.serve.recent import RecentRequests
 from glassgpt.serve.request_log import DETAILS
 from glassgpt.serve.settings import ServerSettings
+
+MAX_EMBEDDING_REQUESTS = 32  # that may wait
 
 
 class ServerState:
@@ -34,12 +37,24 @@ class ServerState:
         self._idle = asyncio.Event()
         self._idle.set()
         self._delivery: Delivery | None = None
+        self._embedding = anyio.CapacityLimiter(1)
 
     @property
     def delivery(self) -> Delivery:
         if self._delivery is None:
             self._delivery = Delivery(asyncio.get_running_loop())
         return self._delivery
+
+    @asynccontextmanager
+    async def embedding(self) -> AsyncIterator[None]:
+        """Embeddings are computed for one request at a time; few may wait."""
+        if self._embedding.statistics().tasks_waiting >= MAX_EMBEDDING_REQUESTS:
+            raise ApiError(
+                429, "Too many requests for embeddings are waiting.", None, {"retry-after": "1"},
+                code="queue_full",
+            )  # fmt: skip
+        async with self._embedding:
+            yield
 
     async def load_models(self, load: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -15,7 +15,8 @@ A definition is a small TOML file:
 Everything outside the braces is written by the task itself, so tokens are recognized there; a user's text
 is always ordinary text. A task with `labels` classifies: without `{target}` in its format it is read by a
 linear head at the format's last token (GPT-1's scheme); with `{target}` the labels' log-probabilities are
-compared. Several `[directions.NAME]`, each with its own fields, let one model work in both directions.
+compared. Several `[directions.NAME]`, each with its own fields, let one model work in both directions. A
+table `[chat]` in place of the format writes the turns of a conversation: see chat.py.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from glassgpt.errors import FileFormatError, SettingError, short_repr
 from glassgpt.files import expand_user
 from glassgpt.generate.sampling.params import DRAWING, SamplingParams
 from glassgpt.ranges import check_number, check_whole
+from glassgpt.tasks.chat import ChatFormat
 
 DEFINITIONS = Path(__file__).with_name("definitions")
 FILE = "task.toml"  # in a model's folder
@@ -40,6 +42,7 @@ SOURCE, TARGET = "{source}", "{target}"
 _KINDS = {
     "name": str, "format": str, "source": str, "target": str, "tokens": list, "labels": list, "keep": str,
     "max_target_tokens": int, "sentences": int, "lm_weight": float, "decoding": dict, "directions": dict,
+    "chat": dict,
 }  # fmt: skip
 _DIRECTION_KINDS = {"format": str, "source": str, "target": str}
 
@@ -82,6 +85,7 @@ class Task:
     decoding: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_head: bool = False  # a classifier read by a linear head
     text: str = ""  # the file
+    chat: ChatFormat | None = None  # how the turns of a conversation are written
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
@@ -186,6 +190,13 @@ def parse_task(text: str, name: str = "task") -> Task:
     """A task from the text of its definition."""
     values = _parse_toml(text)
     _check_kinds(values, _KINDS)
+    chat = ChatFormat.parse(values["chat"]) if "chat" in values else None
+    if chat is not None:
+        if "format" in values or "directions" in values or "labels" in values:
+            raise SettingError(
+                "chat is the format of a conversation. Leave out format, directions and labels"
+            )
+        values = {**values, "format": chat.pair}
     directions = _parse_directions(values)
     labels = tuple(values.get("labels", ()))
     has_target = all(direction.has_target for direction in directions)
@@ -199,6 +210,7 @@ def parse_task(text: str, name: str = "task") -> Task:
         labels=labels,
         has_head=bool(labels) and not has_target,
         text=text,
+        chat=chat,
         **{key: values[key] for key in optional if key in values},
     )
 

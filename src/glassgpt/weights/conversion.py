@@ -13,6 +13,7 @@ from glassgpt.errors import SettingError
 from glassgpt.files import atomic_write, check_target, expand_user, recover_interrupted_write, resolve_symlink
 from glassgpt.progress import Progress, no_progress
 from glassgpt.weights.checkpoint import DTYPES, Array, Checkpoint, shape_of, storage_dtype
+from glassgpt.weights.modelfile import check_modelfile, write_modelfile
 from glassgpt.weights.registry import check_only_model_files, format_for, load_checkpoint, writer
 
 if TYPE_CHECKING:
@@ -62,10 +63,14 @@ def convert(
     dtype: str | None = None,
     *,
     force: bool = False,
+    modelfile: bool = False,
     offline: bool = False,
     progress: Progress = no_progress,
 ) -> Report:
-    """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor."""
+    """Read `src` (a name or a path), write it to `dst`, read that back, and report on every tensor.
+
+    With `modelfile` a Modelfile for Ollama is written beside a GGUF file.
+    """
     if not str(dst):  # pathlib would take it for the current folder
         raise SettingError("the target's name is empty. Give a folder or a file.")
     if "\0" in str(dst):
@@ -75,6 +80,7 @@ def convert(
     module = writer(format)
     check_dtype(dtype, format)
     _check_target(src, target, force)
+    place = check_modelfile(target, format, force) if modelfile else None
     checkpoint = load_checkpoint(src, offline=offline, progress=progress)
     notes = list(module.remarks(checkpoint.config)) if hasattr(module, "remarks") else []
     if checkpoint.tokenizer is None:
@@ -83,6 +89,9 @@ def convert(
         notes.append(f"the source {reason}, so none was written")
     module.save(checkpoint, target, dtype)
     written: Checkpoint = module.load(target)
+    if place is not None:
+        write_modelfile(checkpoint, target, place)
+        notes.append(f"for Ollama: ollama create {target.stem} -f {place}")
     if checkpoint.tokenizer is not None:
         notes += _write_tokenizer_beside(checkpoint.tokenizer, written.tokenizer, target, format)
     if checkpoint.score is not None and written.score is None:

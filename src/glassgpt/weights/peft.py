@@ -128,9 +128,10 @@ def _open_entries(folder: Path, config: Config) -> dict[str, LazyTensor]:
     shapes = config.shapes()
     entries = {}
     for name, entry in stored.items():
-        plain = (
-            name.removeprefix("base_model.model.").removeprefix("transformer.").replace(".base_layer.", ".")
-        )
+        if ".original_module." in name:  # of modules_to_save, beside its trained copy: the base's own
+            continue
+        plain = name.removeprefix("base_model.model.").removeprefix("transformer.")
+        plain = plain.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
         module, found, factor = plain.rpartition(".lora_")
         if found and factor in ("A.weight", "B.weight") and len(entry.shape) == 2:
             rank = entry.shape[0 if factor[0] == "A" else 1]

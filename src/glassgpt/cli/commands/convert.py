@@ -37,6 +37,9 @@ def command(
         ),
     ] = None,
     force: Annotated[bool, Flag("replace DST if it exists")] = False,
+    modelfile: Annotated[
+        bool, Flag("with a .gguf file: also write a Modelfile for Ollama beside it")
+    ] = False,
     json: Annotated[bool, Flag("print one JSON object with all tensors")] = False,
 ) -> int:
     """Convert a model between formats. The written file is read back and compared, tensor by tensor. DST
@@ -51,6 +54,7 @@ def command(
             None if format == "auto" else format,
             dtype,
             force=force,
+            modelfile=modelfile,
             progress=progress_bar.progress,
         )
     seconds = time.perf_counter() - began

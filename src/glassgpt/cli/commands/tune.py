@@ -118,6 +118,8 @@ def next_command(task: Task | None) -> str:
         return "generate"
     if task.classifies:
         return "classify"
+    if task.chat is not None:
+        return "serve"
     ways = [direction.name for direction in task.directions if direction.name]
     return f"translate --to {ways[0]}" if ways else "summarize"
 
