@@ -166,10 +166,10 @@ def last_of_equals(counts):
     return max(counts, key=lambda pair: (counts[pair], pair))
 
 
-def decoded(ids, merges, order=1, errors=None, most=None):
+def decoded(ids, merges, swap=False, errors=None, most=None):
     pieces = [bytes([byte]) for byte in range(256)]
     for left, right in merges:
-        pieces.append((pieces[left] + pieces[right])[::order])
+        pieces.append(pieces[right] + pieces[left] if swap else pieces[left] + pieces[right])
     if errors == "each":
         return "".join(pieces[i].decode("utf-8", "replace") for i in ids)
     return b"".join(pieces[i] for i in ids if most is None or i < most).decode("utf-8", "replace")
@@ -275,7 +275,7 @@ EXERCISES = [
         "decode", 1, "Return the text of ids: every id above 255 is the bytes of the two ids that its merge joined.",
         decode, decode_inputs,
         (
-            Mistake(lambda ids, merges: decoded(ids, merges, order=-1), "The halves of a merge are joined the wrong way around: left + right."),
+            Mistake(lambda ids, merges: decoded(ids, merges, swap=True), "The halves of a merge are joined the wrong way around: left + right."),
             Mistake(lambda ids, merges: decoded(ids, merges, errors="each"), "Each token is decoded by itself. A letter such as é has two bytes, which may be in two tokens: join the bytes first."),
             Mistake(lambda ids, merges: decoded(ids, merges, most=256), "Merged tokens are left out. Look up their bytes, too."),
             Mistake(lambda ids, merges: "".join(map(chr, ids)), "chr(i) is the character number i. An id above 255 stands for the bytes of a merge."),
