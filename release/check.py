@@ -1,10 +1,10 @@
-"""Check that a release repeats itself and is what it should be: `python release/check.py` (`make
-release-check`).
+"""Check that a release repeats itself and is what it should be: `python release/check.py`, `make
+release-check`.
 
 Everything is built twice, by compilers that share no cache, and compared byte for byte. Then: twine reads the
 metadata, auditwheel the libraries that the Linux wheels need, every wheel holds one engine for its platform
 and no model, the bill of materials (CycloneDX) is written and validated, and the wheels run in an environment
-of their own. `dist/` has the result, with SHA256SUMS.
+of their own. `dist/` has the files to publish, `build/release/` their hashes and the bill.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 from io import BytesIO
 from pathlib import Path
 
+from install import install, run, use
 from wheels import PLATFORMS, ROOT, build_all
 
 LIMIT = 3_000_000  # bytes of a wheel without models
 BIN = Path(sys.executable).parent
-PROMPT = "The old house stood at the end of the lane, and"
 
 
 def main() -> None:
@@ -48,10 +47,12 @@ def main() -> None:
             check_musllinux(wheel)
     bill = write_bill(work / f"{first[0].name.removesuffix('.tar.gz')}.cdx.json")
     check_runs(wheels)
-    publish([*first, bill], args.out)
+    publish(first, args.out)
+    sums = "".join(f"{digest}  {path.name}\n" for path, digest in sorted(hashes.items()))
+    (work / "SHA256SUMS").write_text(sums, "utf-8")
     for path, digest in hashes.items():
         print(f"{path.stat().st_size / 1e6:8.2f} MB  {digest[:16]}  {path.name}")
-    print(f"\n{len(hashes)} files, equal in two builds; {args.out} has them, SHA256SUMS and {bill.name}")
+    print(f"\n{len(hashes)} files, equal in two builds: {args.out}; SHA256SUMS and {bill.name}: {work}")
 
 
 def compare(first: list[Path], second: list[Path]) -> dict[Path, str]:
@@ -138,8 +139,7 @@ def write_bill(path: Path) -> Path:
 
 
 def check_runs(wheels: list[Path]) -> None:
-    """Installed from the wheels into an environment of its own, the default model writes with the compiled
-    engine."""
+    """Installed from the wheels into an environment of its own, the models run on the compiled engine."""
     fitting = "manylinux_2_17_x86_64"
     if (
         sys.platform != "linux"
@@ -149,16 +149,7 @@ def check_runs(wheels: list[Path]) -> None:
         print(f"not run: no wheel of these is for this machine ({sys.platform})")
         return
     with tempfile.TemporaryDirectory() as scratch:
-        run(sys.executable, "-m", "venv", f"{scratch}/venv")
-        pip = (f"{scratch}/venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        run(*pip, "--no-deps", "--require-hashes", "-r", ROOT / "requirements" / "light.lock")
-        run(*pip, "--no-index", "--find-links", wheels[0].parent, "glassgpt")
-        python = (f"{scratch}/venv/bin/python", "-c")
-        code = "import glassgpt; gpt = glassgpt.load(); print(type(gpt.backend).__name__, glassgpt.__file__)"
-        shown = run(*python, code, folder=scratch)
-        if not shown.startswith("NativeBackend ") or str(ROOT) in shown:
-            raise SystemExit(f"the installed wheel does not compute with its engine: {shown}")
-        print(run(f"{scratch}/venv/bin/glassgpt", "generate", PROMPT, "--seed", "1", folder=scratch), end="")
+        use(install(wheels[0].parent, Path(scratch) / "venv", offline=False), Path(scratch))
 
 
 def publish(files: list[Path], out: Path) -> None:
@@ -166,16 +157,6 @@ def publish(files: list[Path], out: Path) -> None:
     out.mkdir(parents=True)
     for path in files:
         shutil.copyfile(path, out / path.name)
-    sums = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files, key=lambda path: path.name))
-    (out / "SHA256SUMS").write_text(sums, "utf-8")
-
-
-def run(*command: object, folder: str | None = None) -> str:
-    """What a command printed; the end of the check if it fails."""
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, command[:3]))} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 if __name__ == "__main__":

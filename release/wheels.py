@@ -123,7 +123,7 @@ def hatchling(folder: Path, kind: str, out: Path, **environment: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("--only", nargs="+", choices=PLATFORMS, default=list(PLATFORMS), metavar="PLATFORM")
+    parser.add_argument("--only", nargs="*", choices=PLATFORMS, default=list(PLATFORMS), metavar="PLATFORM")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "zig", help="the compiler's")
     args = parser.parse_args()
     for path in build_all(args.out, args.only, cache=args.cache):

@@ -306,7 +306,7 @@ def test_options_named_in_prose_exist(page: str, every_option: set[str]) -> None
 
 OTHER_PROGRAMS = ("python ", "pytest ", "pip ", "torchrun ", "tensorboard ")
 OTHER_OPTIONS = {"--nproc-per-node", "--max-restarts", "--num_fewshot", "--gen_kwargs", "--log_samples",
-                   "--model_args", "--batch_size", "--documents", "--batch"}  # fmt: skip
+                   "--model_args", "--batch_size", "--documents", "--batch", "--find-links"}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [*TEXTS, "CONTRIBUTING.md", "CHANGELOG.md"])
