@@ -10,16 +10,18 @@ if TYPE_CHECKING:
 
     from glassgpt.evaluate.evaluate import evaluate
     from glassgpt.gpt import GPT, load
+    from glassgpt.inspect.components.build_atlas import atlas
     from glassgpt.inspect.parameters.tally import tally
     from glassgpt.train.finetune.tune import tune
     from glassgpt.train.trainer import train
 
 __version__ = "0.2.0"  # the one place: pyproject.toml and the docs read it here
-__all__ = ["GPT", "__version__", "evaluate", "load", "tally", "train", "tune"]
+__all__ = ["GPT", "__version__", "atlas", "evaluate", "load", "tally", "train", "tune"]
 
 # Imported when first used, so that `import glassgpt` and `glassgpt --help` cost nothing.
 _LAZY = {
     "GPT": "glassgpt.gpt",
+    "atlas": "glassgpt.inspect.components.build_atlas",
     "load": "glassgpt.gpt",
     "tally": "glassgpt.inspect.parameters.tally",
     "tune": "glassgpt.train.finetune.tune",

@@ -43,6 +43,14 @@ COMMANDS = {
         "find induction heads and other kinds of attention heads",
         ("glassgpt heads", "glassgpt heads gpt2 -k 3", "glassgpt heads runs/mine --text story.txt --json"),
     ),
+    "atlas": Command(
+        "show what every head and neuron does over a corpus",
+        (
+            "glassgpt atlas default --data texts/ -o atlas/ --tokens 1000000",
+            "glassgpt atlas -o atlas/ --neuron 3.17",
+            "glassgpt atlas -o atlas/ --head 6.7 -k 10",
+        ),
+    ),
     "score": Command(
         "measure how surprising each word of a text is",
         (
