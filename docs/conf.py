@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(1, str(Path(__file__).resolve().parent))  # lesson_pages.py
 
 from glassgpt import __version__
 
@@ -13,7 +14,7 @@ author = "the authors of GlassGPT"
 copyright = "2026, the authors of GlassGPT"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages", "lesson_pages"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 highlight_language = "none"  # of blocks that name no language: command lines
