@@ -92,20 +92,43 @@ def test_music_opens_with_a_phrase_and_readable_events(visit: Begin, address: st
     assert "frequent words" not in page.texts(".tour-words")[0]
 
 
+DROP = (
+    "(() => { const files = new DataTransfer();"
+    " files.items.add(new File([Uint8Array.from(atob(given), (c) => c.charCodeAt(0))], 'a.mid'));"
+    " const how = {dataTransfer: files, bubbles: true, cancelable: true};"
+    " document.body.dispatchEvent(new DragEvent('drop', how)); })()"
+)
+
+
+def test_a_model_that_is_picked_wins_over_a_file_that_is_still_read(visit: Begin, address: str) -> None:
+    page = visit(address).open(TEXT)
+    held: list[Any] = []
+    page.page.route("**/api/v1/midi*", lambda route: held.append(route))
+    page.js(DROP, base64.b64encode(to_midi(NOTES)).decode())
+    page.until("document.querySelector('.insert-row').textContent.includes('Reading a.mid')")
+    page.page.select_option("#model", label="en-fr")
+    page.until("store.info.models[store.trace.model].name === 'en-fr' && store.status === 'ready'")
+    held.pop().continue_()
+    page.until("!document.querySelector('.insert-row').textContent.includes('Reading a.mid')")
+    page.ready()
+    assert field(page) == "I am a student.<to-fr>"
+    assert page.js("document.querySelector('#model').selectedOptions[0].textContent") == "en-fr"
+    # Dropped after the pick, the file wins.
+    page.page.unroute("**/api/v1/midi*")
+    page.js(DROP, base64.b64encode(to_midi(NOTES)).decode())
+    page.until("document.querySelector('piano-roll .note') !== null && store.status === 'ready'")
+    page.ready()
+    assert page.js("store.info.models[store.trace.model].name") == "music"
+
+
 def test_attention_is_drawn_on_the_roll_of_a_dropped_file(visit: Begin, address: str) -> None:
     page = visit(address).open(TEXT)
-    drop = (
-        "(() => { const files = new DataTransfer();"
-        " files.items.add(new File([Uint8Array.from(atob(given), (c) => c.charCodeAt(0))], 'a.mid'));"
-        " const how = {dataTransfer: files, bubbles: true, cancelable: true};"
-        " document.body.dispatchEvent(new DragEvent('drop', how)); })()"
-    )
-    page.js(drop, base64.b64encode(b"no music").decode())
+    page.js(DROP, base64.b64encode(b"no music").decode())
     assert "a.mid is not a MIDI file" in page.until(
         "document.querySelector('.insert-row .problem')?.textContent"
     )
     assert "400" in page.wrong.pop()
-    page.js(drop, base64.b64encode(to_midi(NOTES)).decode())
+    page.js(DROP, base64.b64encode(to_midi(NOTES)).decode())
     page.until("store.trace.tokens.length > 8 && store.status === 'ready'")
     page.ready()
     assert page.js("document.querySelectorAll('piano-roll .note').length") == 3

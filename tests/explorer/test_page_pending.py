@@ -269,3 +269,44 @@ def test_a_token_is_not_inserted_into_another_text(visit: Begin) -> None:
     page.ready()
     page.painted()
     assert (page.state()["text"], page.state()["ids"]) == ("One and two", None)
+
+
+def test_a_pair_that_was_chosen_goes_with_its_model(visit: Begin, url: str, gpt: GPT, other: GPT) -> None:
+    """Compare kept the pair when another model was picked, and what was wrong with it."""
+    page = visit().open(TEXT, view="compare", compare='{"a":{"model":0},"b":{"model":0}}')
+    assert page.state()["compare"] is not None
+    choose_model(page)
+    page.ready()
+    page.until("store.trace.model === 1")
+    assert page.state()["compare"] is None
+    assert page.js("document.querySelector('#compare-a').value") == "1"
+    assert page.js("document.querySelector('#compare-b').value") == "0"
+
+
+def test_a_notice_about_the_text_before_goes_while_another_model_loads(visit: Begin) -> None:
+    page = visit().open(TEXT)
+    page.page.locator("#text").fill("word " * 1500)  # too long
+    page.until("store.status === 'error'")
+    assert page.js("document.querySelector('#notice').checkVisibility()")
+    gate = Gate(page)
+    gate.shut = True
+    choose_model(page)
+    page.js(FRAME)
+    assert not page.js("document.querySelector('#notice').checkVisibility()")
+    gate.open()
+    page.page.locator("#text").fill("Two words")
+    page.ready()
+    page.wrong = [each for each in page.wrong if "422" not in each]
+
+
+def test_without_the_server_the_tower_is_not_called_former(visit: Begin) -> None:
+    """Only its card is: the cells belong to the text above."""
+    page = visit().open(TEXT, layer=1)
+    page.page.route("**/api/**", lambda route: route.abort())
+    page.page.keyboard.press("ArrowLeft")
+    page.until("document.querySelector('glass-block .problem').textContent.includes('previous request')")
+    page.until("document.querySelector('glass-tower .problem').textContent.includes('does not respond')")
+    assert "previous request" not in page.texts("glass-tower > .problem")[0]
+    page.page.unroute("**/api/**")
+    page.until("document.querySelector('glass-block').dataset.shows === 'ready'")
+    page.wrong = [each for each in page.wrong if "ERR_FAILED" not in each]

@@ -74,6 +74,8 @@ def test_samples_and_scores(client: TestClient, gpt: GPT) -> None:
         ([{"kind": "patch", "step": "h.0.attn.z", "source": [5, 6, 7]}], "same length"),
         ([{"kind": "patch", "step": "h.0.attn.weights", "source": [1, 2], "positions": [0]}], "does not fit"),
         ([{"kind": "steer_token", "layer": 1, "token": 5, "strength": 10**400}], "finite"),
+        ([{"kind": "patch", "step": "h.0.attn.z", "source": {"a": 1}}], "a dict is not a prompt"),
+        ([{"kind": "patch", "step": f"h.{'9' * 5000}.attn.z", "source": [1]}], "is not a step"),
     ],
 )
 def test_wrong_edits_are_refused_by_name(
@@ -88,3 +90,46 @@ def test_wrong_edits_are_refused_by_name(
 def test_too_many_edits(client: TestClient) -> None:
     error = refused(client, 400, model=SHIPPED, prompt=PROMPT, edits=some_edits(0) * 40)
     assert error["param"] == "edits"
+
+
+def test_a_source_is_traced_once_and_never_while_others_wait(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 patches of 100 prompts were 6,400 traces, in the steps of the engine: nobody got a token."""
+    from glassgpt.gpt import GPT
+
+    traced: list[int] = []
+    trace = GPT.trace
+
+    def trace_and_count(self: GPT, text: Any) -> Any:
+        traced.append(len(text))
+        return trace(self, text)
+
+    monkeypatch.setattr(GPT, "trace", trace_and_count)
+    sources = [[5, 6, 7], [8, 9, 10, 11]]
+    edits = [
+        {"kind": "patch", "step": f"h.{i % 2}.attn.z", "source": sources[i % 2], "positions": [0, 1, 2],
+         "source_positions": [0, 1, 2]}
+        for i in range(16)
+    ]  # fmt: skip
+    answer = complete(client, prompt=[PROMPT] * 5, edits=edits, max_tokens=2, temperature=0)
+    assert len(answer["choices"]) == 5
+    assert sorted(traced) == [3, 4]
+
+
+def test_what_patches_may_ask_for_is_bounded(client: TestClient, gpt: GPT) -> None:
+    long = [5] * (gpt.config.n_positions - 1)
+    patch = {"kind": "patch", "step": "h.0.attn.z", "positions": [0], "source_positions": [0]}
+    many = [{**patch, "source": [number, *long]} for number in range(5)]
+    error = refused(client, 400, model=SHIPPED, prompt=PROMPT, edits=many)
+    assert "the sources of the patches have more than 4,096 tokens together" in error["message"]
+    wide = [{**patch, "step": f"h.{i}.attn.scores", "source": long} for i in range(3)]
+    error = refused(client, 400, model=SHIPPED, prompt=PROMPT, edits=wide)
+    assert "the patches take more than 32 MB" in error["message"]
+
+
+def test_requests_with_edits_are_limited(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glassgpt.serve.edited.MAX_EDITED_REQUESTS", 0)
+    error = refused(client, 429, model=SHIPPED, prompt=PROMPT, edits=some_edits(0), max_tokens=1)
+    assert "requests with edits wait" in error["message"]
+    assert complete(client, max_tokens=1)

@@ -39,18 +39,20 @@ async def answer(
 
     `whole` makes the body of the response of OpenAI's, `pieces` the chunks of a streamed one.
     """
-    inputs = await read_request(body, model)
-    completion = Completion(
-        inputs,
-        model,
-        request,
-        service=await find_service(model, inputs.edits, [ids for _, ids in inputs.prompts]),
-        observer=state.observe(request, model),
-        delivery=state.delivery,
-        compilers=state.compilers,
-        timeout=state.settings.timeout,
-    )
     try:
+        inputs, service = await stack.enter_async_context(
+            find_service(await read_request(body, model), model, state.settings.timeout)
+        )
+        completion = Completion(
+            inputs,
+            model,
+            request,
+            service=service,
+            observer=state.observe(request, model),
+            delivery=state.delivery,
+            compilers=state.compilers,
+            timeout=state.settings.timeout,
+        )
         await stack.enter_async_context(completion)
         if not body.stream:
             return json_response(whole(await completion.respond()))

@@ -1,25 +1,31 @@
 """Requests with `edits`: another service of their model, which computes with the edits of each request.
 
-It starts with the first such request. Requests without edits stay in the model's usual service.
+It starts with the first such request. Requests without edits stay in the model's usual service, and notice
+nothing: what edits need beforehand (the values of patches) is computed in a thread of its own, one pass at a
+time, and bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 
-from glassgpt.errors import UserError
-from glassgpt.generate.prompt import check_prompt
+from glassgpt.errors import QueueFullError, UserError
 from glassgpt.generate.sampling.params import SamplingParams
 from glassgpt.generate.service.service import Service
 from glassgpt.http.errors import ApiError
 
 if TYPE_CHECKING:
     from glassgpt.serve.models import LoadedModel
+    from glassgpt.serve.request import CompletionInputs
 
 EDITED_ROWS = 4  # texts computed side by side; they take turns, for each is computed by itself
+MAX_EDITED_REQUESTS = 32  # at once: each holds the values of its patches
 
 
 def read_edits(
@@ -37,32 +43,42 @@ def read_edits(
         )
     from glassgpt.inspect.edits.edited_backend import check_edits
 
+    longest = max(zip(prompts, settings, strict=True), key=lambda pair: len(pair[0]) + pair[1].max_new_tokens)
     try:
-        for ids, its in zip(prompts, settings, strict=True):
-            parsed = check_edits(model.gpt, list(edits), ids, its.max_new_tokens)
+        return tuple(check_edits(model.gpt, list(edits), longest[0], longest[1].max_new_tokens))
     except UserError as error:
         raise ApiError(400, f"edits: {error}", "edits") from None
-    return tuple(parsed)
 
 
-async def find_service(model: LoadedModel, edits: Sequence[Any], prompts: Sequence[list[int]]) -> Service:
-    """The service that computes a request: the model's own, or the one for requests with edits."""
-    if not edits:
-        return model.service
-    return await anyio.to_thread.run_sync(_start_edited, model, edits, prompts)
+@asynccontextmanager
+async def find_service(
+    inputs: CompletionInputs, model: LoadedModel, timeout: float
+) -> AsyncIterator[tuple[CompletionInputs, Service]]:
+    """The service that computes a request: the model's own, or the one for requests with edits. The edits
+    are ready to be applied then."""
+    if not inputs.edits:
+        yield inputs, model.service
+        return
+    if model.edited_requests >= MAX_EDITED_REQUESTS:
+        raise QueueFullError(f"{model.edited_requests} requests with edits wait. Try again in a moment.")
+    model.edited_requests += 1
+    try:
+        with anyio.fail_after(timeout):
+            edits, service = await anyio.to_thread.run_sync(_prepare, inputs, model, limiter=model.preparing)
+        yield replace(inputs, edits=tuple(edits)), service
+    except TimeoutError:
+        message = f"The request took longer than {timeout:g} seconds."
+        raise ApiError(408, message, code="timeout") from None
+    finally:
+        model.edited_requests -= 1
 
 
-def _start_edited(model: LoadedModel, edits: Sequence[Any], prompts: Sequence[list[int]]) -> Service:
-    """Start the service, and try the edits on the prompts: a failure there would be that of all its texts."""
-    from glassgpt.inspect.edits.edited_backend import EditedBackend
+def _prepare(inputs: CompletionInputs, model: LoadedModel) -> tuple[Sequence[Any], Service]:
+    from glassgpt.inspect.edits.edited_backend import check_fit, take_patches
 
     try:
-        with model.gpt.lock.hold():
-            service = model.edited_service(EDITED_ROWS)
-            trial = EditedBackend(model.gpt, edits)
-            for ids in prompts:  # an empty one is the beginning of a document
-                whole = check_prompt(ids, model.gpt.backend, model.gpt.tokenizer)
-                trial.extend([0], [whole], logits="none")
+        edits = take_patches(model.gpt, inputs.edits)
+        check_fit(model.gpt, edits, [ids for _, ids in inputs.prompts])
+        return edits, model.edited_service(EDITED_ROWS)
     except UserError as error:
         raise ApiError(400, f"edits: {error}", "edits") from None
-    return service

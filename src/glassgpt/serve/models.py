@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
+from anyio import CapacityLimiter
 
 import glassgpt
 from glassgpt.config import check_can_continue
@@ -91,6 +92,8 @@ class LoadedModel:
     users: int = 0  # requests using it now
     queue: QueueLimits = field(default_factory=QueueLimits)
     edited: EnginePool | None = None  # for requests with edits, once there was one
+    edited_requests: int = 0  # now
+    preparing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))  # the edits of requests
     adapter: int = 0  # the number of an adapter that the backend computes with
     adapters: dict[str, LoadedModel] = field(default_factory=dict)  # those that share this model, by name
 
@@ -142,7 +145,7 @@ class LoadedModel:
         return copies * config.n_parameters * 4 + config.kv_bytes(rows * self.context)
 
     def edited_service(self, rows: int) -> Service:
-        """The service for requests with edits. The caller holds the model's lock."""
+        """The service for requests with edits. One thread at a time asks for it."""
         from glassgpt.inspect.edits.edited_backend import edited_engines
 
         if self.edited is None:

@@ -192,7 +192,7 @@ function showComputing() {
 function showStatus() {
   document.body.dataset.is = at("status").dataset.is = store.status;
   showComputing();
-  const failed = store.status === "error";
+  const failed = store.status === "error" && !store.typing; // else it is about the text or the model before
   const notice = at("notice");
   notice.hidden = !failed;
   if (!failed) return put(notice);

@@ -6,7 +6,9 @@ whatever their edits are. Requests without edits never come here.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -30,11 +32,17 @@ from glassgpt.backends.protocol import (
 from glassgpt.config import check_can_continue
 from glassgpt.errors import SettingError
 from glassgpt.generate.engine.pool import EnginePool
+from glassgpt.generate.prompt import check_prompt, token_ids
 from glassgpt.inspect.arrays import to_numpy
 from glassgpt.inspect.edits.edits import Edit, EditTap, Patch, compose
 from glassgpt.inspect.edits.intervene import make_edit_context, parse_edits
 from glassgpt.inspect.forward import make_forward
+from glassgpt.inspect.taps import resolve_name, shape_of
 from glassgpt.inspect.traceable_model import TraceableModel
+from glassgpt.inspect.traces.trace import Trace
+
+MAX_SOURCES = 4  # texts of a whole context, or more shorter ones
+PATCH_BYTES = 32 << 20
 
 
 class EditedBackend(HostArrays):
@@ -145,6 +153,58 @@ def edited_engines(gpt: TraceableModel, edits: Any = ()) -> EnginePool:
     engines = EnginePool(EditedBackend(gpt, parse_edits(edits)), gpt.tokenizer, prefix_cache=False)
     engines.lock = gpt.lock
     return engines
+
+
+class TakenStep(Trace):
+    """What a patch needs of its source: the values of one step."""
+
+    def tensors(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self._saved[name] for name in names}  # not copied: a patch only reads them
+
+
+def take_patches(gpt: TraceableModel, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits of a request, with the values of their patches: each source is traced once, here.
+
+    Bounds what a stranger may ask for: the tokens of all sources, and the memory of the values.
+    """
+    traces: dict[Any, Trace] = {}
+    values: dict[tuple[Any, str], Trace] = {}
+    most, left, room = MAX_SOURCES * gpt.config.n_positions, MAX_SOURCES * gpt.config.n_positions, PATCH_BYTES
+    taken: list[Edit] = []
+    for edit in edits:
+        if not isinstance(edit, Patch) or isinstance(edit.source, Trace):
+            taken.append(edit)
+            continue
+        given = gpt.encode(edit.source) if isinstance(edit.source, str) else token_ids(edit.source)
+        ids = check_prompt(given, gpt.backend, gpt.tokenizer)
+        key, step = tuple(ids), resolve_name(gpt.config, edit.step)
+        shape = shape_of(gpt.config, step, len(ids))
+        if key not in traces:
+            left -= len(ids)
+            if left < 0:
+                raise SettingError(
+                    f"the sources of the patches have more than {most:,} tokens together. Send fewer."
+                )
+            with gpt.lock.hold():
+                traces[key] = gpt.trace(ids)
+        if (key, step) not in values:
+            room -= 4 * math.prod(shape)
+            if room < 0:
+                raise SettingError(
+                    f"the patches take more than {PATCH_BYTES >> 20} MB. Patch fewer steps, or shorter texts."
+                )
+            with gpt.lock.hold():
+                tensor = to_numpy(traces[key].tensors([step])[step])
+            values[key, step] = TakenStep(gpt.config, ids, traces[key].texts, saved={step: tensor})
+        taken.append(dataclasses.replace(edit, source=values[key, step]))
+    return taken
+
+
+def check_fit(gpt: TraceableModel, edits: Sequence[Edit], prompts: Sequence[Sequence[int]]) -> None:
+    """Raise if the edits do not fit all prompts: what fits the shortest and the longest fits the others."""
+    for ids in (min(prompts, key=len), max(prompts, key=len)):
+        whole = check_prompt(ids, gpt.backend, gpt.tokenizer)  # an empty one is the beginning of a document
+        compose(edits, make_edit_context(gpt, whole, length=gpt.config.n_positions))
 
 
 def check_edits(gpt: TraceableModel, edits: Any, ids: Sequence[int], max_new_tokens: int) -> list[Edit]:

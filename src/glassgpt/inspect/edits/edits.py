@@ -24,7 +24,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError, StepIndexError, short_repr
 from glassgpt.inspect.arrays import AnyArray, at_least_float32, copy, like, norm
 from glassgpt.inspect.forward import Forward
-from glassgpt.inspect.taps import check_index, dims_of, resolve_name
+from glassgpt.inspect.taps import check_index, dims_of, resolve_name, shape_of
 from glassgpt.inspect.traces.trace import Trace
 
 How = Literal["zero", "mean"]
@@ -264,15 +264,20 @@ class Patch(Edit):
         there = StepSlice(step, self.head, positions=positions).index(context.config, len(source))
         value = source.tensors([step])[step][None][there]
 
-        def hook(x: AnyArray, start: int = 0) -> AnyArray:
-            if start:
-                return x
-            shape = x[index].shape
-            if shape != value.shape:
+        def check_fit(shape: Sequence[int]) -> None:
+            if tuple(shape) != tuple(value.shape):
                 raise SettingError(
                     f"a patch of {tuple(value.shape[1:])} does not fit {self.step}, {tuple(shape[1:])}. "
                     "Pass as many positions as source_positions, and for attention texts of the same length."
                 )
+
+        # Now, not in the pass: there an error would be that of all texts that are computed together.
+        check_fit(np.broadcast_to(0, (1, *shape_of(context.config, step, len(context.tokens))))[index].shape)
+
+        def hook(x: AnyArray, start: int = 0) -> AnyArray:
+            if start:
+                return x
+            check_fit(x[index].shape)
             return replace_part(x, index, like(value, x))
 
         return {step: hook}

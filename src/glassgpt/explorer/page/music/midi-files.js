@@ -2,7 +2,7 @@
 
 import { api, messageOf } from "../state/api.js";
 import { el } from "../draw/draw.js";
-import { knownExamples, openExample } from "../text/examples.js";
+import { knownExamples, openLater } from "../text/examples.js";
 import { store } from "../state/store.js";
 import { t } from "../languages/language.js";
 
@@ -25,11 +25,13 @@ export async function openMidi(file) {
   if (model < 0) return midi.say(t("midi.none"), true);
   if (file.size > MAX_BYTES) return midi.say(t("midi.large", { file: file.name, size: Math.ceil(file.size / 1000), limit: MAX_BYTES / 1000 }), true);
   midi.say(t("midi.reading", { file: file.name }));
+  const open = openLater();
   try {
     const { ids, events, seconds } = await api.upload(`/midi?model=${model}`, file);
+    const opened = open({ name: file.name, words: "", text: null, ids, state: {} }, { model, checkpoint: null });
+    if (!opened) return midi.say("");
     const shown = ids.length - 1;
     midi.say(t(shown < events ? "midi.first" : "midi.all", { file: file.name, shown, events, seconds: seconds.toFixed(1) }));
-    openExample({ name: file.name, words: "", text: null, ids, state: {} }, { model, checkpoint: null });
   } catch (error) {
     midi.say(messageOf(error).replace(/^The file/, file.name), true);
   }

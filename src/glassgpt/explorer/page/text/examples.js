@@ -32,12 +32,16 @@ const FRESH = { prompt: null, token: -1, layer: null, head: null, edits: [], ove
 /** An example shows the model's own probabilities, unless it says otherwise: those of the one before are not its. @type {Partial<State>} */
 const UNSHAPED = { temperature: 1, topK: 0, topP: 1, minP: 0 };
 
+/** Two that were chosen to be compared may not fit another model. @type {Partial<State>} */
+const UNCOMPARED = { compare: null };
+
 /** The part of the state that is an example's. @param {Example} example @returns {Partial<State>} */
 const promptOf = ({ text, ids }) => (ids ? { ids, text: "" } : { text: text ?? "", ids: null });
 
 /** Open an example of the current model, or of another one. @param {Example} example @param {Partial<State>} [also] */
 export function openExample(example, also = {}) {
-  store.set({ ...FRESH, ...UNSHAPED, ...promptOf(example), ...example.state, ...also }, { push: true });
+  const other = also.model !== undefined && also.model !== store.get().model;
+  store.set({ ...FRESH, ...UNSHAPED, ...promptOf(example), ...example.state, ...(other ? UNCOMPARED : {}), ...also }, { push: true });
 }
 
 /** Whether the page shows this example. @param {Example} example */
@@ -46,8 +50,19 @@ export function isOpen({ text, ids }) {
   return ids ? JSON.stringify(state.ids) === JSON.stringify(ids) : state.ids === null && state.text === text;
 }
 
-/** How often a model was picked. */
+/** How often a model or a file was picked. */
 let picks = 0;
+
+/** Open a file's text once it has come, unless a model was picked or a text written meanwhile. @returns {(example: Example, also: Partial<State>) => boolean} */
+export function openLater() {
+  const [number, { textKey }] = [picks, store];
+  return (example, also) => {
+    if (number !== picks || textKey !== store.textKey) return false;
+    picks++; // an earlier pick that is still pending
+    openExample(example, also);
+    return true;
+  };
+}
 
 /**
  * Open a model. A text of one's own stays if the model reads text; else it opens with its first example, since a
@@ -74,7 +89,7 @@ export async function openModel(model, key) {
   }
   const { text, ids } = store.get();
   const written = ids && store.trace ? store.trace.words.map((word) => word.text).join("") : text;
-  store.set({ ...FRESH, model, checkpoint: null, text: written, ids: null }, { push: true });
+  store.set({ ...FRESH, ...UNCOMPARED, model, checkpoint: null, text: written, ids: null }, { push: true });
 }
 
 /** What a page opens with whose address has no text: the model's first example. */

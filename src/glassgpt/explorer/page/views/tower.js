@@ -46,6 +46,11 @@ class GlassTower extends GlassView {
   #card = new LensCard();
   /** @type {SparseLens | null} the lens that is drawn */ #lens = null;
 
+  /** What it asks for fills the card; the cells are the trace's. */
+  get hasNumbers() {
+    return false;
+  }
+
   build() {
     put(
       this,
