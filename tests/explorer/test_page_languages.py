@@ -71,8 +71,6 @@ def test_a_switch_keeps_the_state(visit: Begin) -> None:
     assert MESSAGES["ko"]["keys.tokens"] in listed
     assert len(listed) == len(set(listed))
     page.press("Escape")
-    page.page.go_back()
-    page.ready()
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def test_the_game_is_played_to_its_end(visit: Begin, gpt: GPT) -> None:
         best = gpt.next(page.ids(), 1)[0][0].replace(" ", "␣").replace("\n", "↵")
         page.press(str(1 + offered.index(best)))
     grown(page, length + 10)
-    assert "1000 of 1000 points" in page.texts(".game")[0]
+    assert "1,000 of 1,000 points" in page.texts(".game")[0]
     press(page, "End the game")
     assert page.painted().page.locator(".candidates").is_visible()
 

@@ -18,6 +18,7 @@ from glassgpt.inspect.parameters.neurons import head_weight, neuron_tokens
 from glassgpt.inspect.traces.lens_column import lens_logits_at
 from tests.explorer.browser import Visit, served
 from tests.explorer.conftest import API, TEXT, Client
+from tests.explorer.test_languages import MESSAGES
 
 pytestmark = pytest.mark.slow
 
@@ -712,10 +713,8 @@ def test_formulas_are_right(visit: Begin) -> None:
     page = visit().open(TEXT, layer=1, play=12)
     frames = "[...given].map((formula) => module.math(formula).innerHTML)"
     assert page.js(frames, ["e^{s_j}"], "draw/math.js") == ["<i>e</i><sup><i>s</i><sub>j</sub></sup>"]
-    says = page.js(
-        "Object.fromEntries(Object.entries(module.STAGES).map(([k, v]) => [k, v.formula + v.says]))",
-        module="block/player.js",
-    )
+    formulas = page.js("module.STAGES", module="block/player.js")
+    says = {name: formula + MESSAGES["en"][f"stage.{name}.says"] for name, formula in formulas.items()}
     assert "e is raised to each score" in says["softmax"]
     assert all(f"b_{letter}" in says["qkv"] for letter in "qkv")
     assert "learned g" in says["read"]

@@ -90,6 +90,25 @@ export default {
   "error.notes": "The file has no notes (drums are left out). Choose another.",
   "error.size": "{n} tokens of this model do not fit in one file. Export at most {limit}.",
 
+  // A site: models that are downloaded, or dropped onto the page
+  "site.download": "Downloading {name}: {loaded} of {total} MB",
+  "site.left": "{progress}, {time} left",
+  "site.seconds": "{n} s",
+  "site.minutes": "{n} min",
+  "site.opening": "Opening {name}…",
+  "site.failed": "{name} could not be opened. {why}",
+  "site.progress": "Download of the model",
+  "site.meanwhile": "Meanwhile you can read: press Explain.",
+  "site.ask": "Open {name}?",
+  "site.ask.says": "{name} is a download of {bytes} MB and takes about {memory} MB of memory. That may be too much for this device. The small model {small} is {few} MB.",
+  "site.ask.yes": "Open {name}",
+  "site.ask.no": "Open {name} instead",
+  "site.open": "Open a model",
+  "site.open.hint": "A model file of yours (safetensors, GGUF) or the files of its folder; or drop them onto the page. It never leaves this computer.",
+  "site.drop": "Drop a model or a MIDI file: it never leaves this computer",
+  "site.reading": "Reading {name}: it never leaves this computer…",
+  "site.opened": "{name} is open. It never left this computer.",
+
   // The export
   "export.title": "Export",
   "export.says": "Each view as it is shown now. To export another view of the panel, open it first.",

@@ -90,6 +90,25 @@ export default {
   "error.notes": "파일에 음이 없습니다(타악기는 뺍니다). 다른 파일을 고르세요.",
   "error.size": "이 모델의 토큰 {n}개는 파일 하나에 담을 수 없습니다. {limit}개까지만 내보내세요.",
 
+  // A site: models that are downloaded, or dropped onto the page
+  "site.download": "{name} 내려받는 중: {total} MB 중 {loaded} MB",
+  "site.left": "{progress}, {time} 남음",
+  "site.seconds": "{n}초",
+  "site.minutes": "{n}분",
+  "site.opening": "{name} 여는 중…",
+  "site.failed": "{name} 모델을 열 수 없습니다. {why}",
+  "site.progress": "모델 내려받기",
+  "site.meanwhile": "기다리는 동안 둘러보기를 눌러 읽을 수 있습니다.",
+  "site.ask": "{name} 모델을 열까요?",
+  "site.ask.says": "{name} 모델은 {bytes} MB를 내려받고 메모리를 약 {memory} MB 씁니다. 이 기기에는 너무 클 수 있습니다. 작은 모델 {small}은(는) {few} MB입니다.",
+  "site.ask.yes": "{name} 열기",
+  "site.ask.no": "대신 {name} 열기",
+  "site.open": "모델 열기",
+  "site.open.hint": "내 모델 파일(safetensors, GGUF)이나 모델 폴더의 파일들을 엽니다. 페이지에 끌어다 놓아도 됩니다. 파일은 이 컴퓨터를 떠나지 않습니다.",
+  "site.drop": "모델이나 MIDI 파일을 놓으세요. 파일은 이 컴퓨터를 떠나지 않습니다",
+  "site.reading": "{name} 읽는 중. 파일은 이 컴퓨터를 떠나지 않습니다…",
+  "site.opened": "{name} 모델을 열었습니다. 파일은 이 컴퓨터를 떠나지 않았습니다.",
+
   // The export
   "export.title": "내보내기",
   "export.says": "각 뷰를 지금 보이는 그대로 저장합니다. 패널의 다른 뷰를 내보내려면 먼저 그 뷰를 여세요.",
@@ -192,7 +211,7 @@ export default {
   "arcs.head": "헤드 {head}",
   "arcs.mean": "블록 {layer}의 평균",
   "arcs.off": "끄기",
-  "arcs.says": "{from} 토큰이 보는 곳: {words}",
+  "arcs.says": "{from}이(가) 보는 곳: {words}",
   "arcs.picture": "“{from}” 토큰에서 보는 곳으로 이어지는 연결선: {words}",
   "arcs.none": "연결선 없음",
 
@@ -215,7 +234,7 @@ export default {
   "tower.keys": "화살표 키로 커서를 옮기고, Enter로 블록을 엽니다.",
   "tower.computing": "개입한 결과를 계산 중입니다. 아래는 개입하지 않은 결과입니다",
   "tower.edited": "개입한 결과입니다. 점은 달라진 칸입니다",
-  "tower.says": "[로짓 렌즈](lens): 블록을 지날 때마다 가장 유력한 다음 토큰",
+  "tower.says": "[로짓 렌즈](lens): 블록마다 가장 유력한 다음 토큰",
   "tower.norm": " [스트림](stream)의 노름(norm): {norm}.",
   "tower.next": "다음 토큰",
   "tower.next.hint": "실제 다음 토큰, 손실에 따라 색칠",

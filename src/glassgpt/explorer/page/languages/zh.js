@@ -90,6 +90,25 @@ export default {
   "error.notes": "文件里没有音符（鼓声不计）。请换一个文件。",
   "error.size": "这个模型的 {n} 个词元装不进一个文件。最多导出 {limit} 个。",
 
+  // A site: models that are downloaded, or dropped onto the page
+  "site.download": "正在下载 {name}：{loaded} / {total} MB",
+  "site.left": "{progress}，还需 {time}",
+  "site.seconds": "{n} 秒",
+  "site.minutes": "{n} 分钟",
+  "site.opening": "正在打开 {name}…",
+  "site.failed": "无法打开 {name}。{why}",
+  "site.progress": "模型下载进度",
+  "site.meanwhile": "等待时可以先读导览：按“讲解”。",
+  "site.ask": "要打开 {name} 吗？",
+  "site.ask.says": "{name} 需要下载 {bytes} MB，占用约 {memory} MB 内存，这台设备可能承受不了。小模型 {small} 只有 {few} MB。",
+  "site.ask.yes": "打开 {name}",
+  "site.ask.no": "改为打开 {name}",
+  "site.open": "打开模型",
+  "site.open.hint": "打开你自己的模型文件（safetensors、GGUF），或模型文件夹里的各个文件；也可以拖到页面上。文件不会离开这台电脑。",
+  "site.drop": "放下模型或 MIDI 文件：文件不会离开这台电脑",
+  "site.reading": "正在读取 {name}：文件不会离开这台电脑…",
+  "site.opened": "{name} 已打开。文件没有离开这台电脑。",
+
   // The export
   "export.title": "导出",
   "export.says": "每个视图都按现在显示的样子保存。要导出面板里的另一个视图，请先打开它。",

@@ -89,7 +89,7 @@ export const FIGURES = {
     const first = trace.tokens.length - shown.length;
     const wide = 308 / shown.length;
     const at = (/** @type {number} */ i) => 6 + (i + 0.5) * wide;
-    return [...shown.flatMap(({ text: word }, i) => card(6 + i * wide, 80, wide - 2, 22, short(word, Math.max(3, Math.floor(wide / 7))),
+    return [...shown.flatMap(({ text: word }, i) => card(6 + i * wide, 80, wide - 2, 22, short(word.trim() || word, Math.max(3, Math.floor(wide / 7))),
       i === shown.length - 1 ? "hot" : "plain")),
       ...shown.flatMap((_, i) => (weights[first + i] > 0.01
         ? [curve(at(shown.length - 1), at(i), 78, 78 - 14 - 9 * (shown.length - 1 - i), 1 + 8 * weights[first + i])] : [])),

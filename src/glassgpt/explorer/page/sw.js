@@ -1,0 +1,102 @@
+// The service worker of a site (`glassgpt site`): once loaded, the page opens without a network.
+//
+// Every file is stored under its SHA-256, and a worker serves the files of one version only: those of the files.json that
+// it read when it was installed. A newer version is a new worker, which downloads what has changed, checks it, and waits
+// until all tabs of the old one are closed. So no tab ever gets files of two versions. Models are kept when they are opened.
+
+/** @typedef {{path: string, bytes: number, sha256: string}} SiteFile */
+/** @typedef {{version: string, files: SiteFile[]}} SiteList */
+
+const worker = /** @type {any} */ (self); // the types of a window are in scope here
+const VERSION = new URL(worker.location.href).searchParams.get("version") ?? "";
+const CACHE = "glassgpt-site";
+const isModel = (/** @type {string} */ path) => path.startsWith("models/");
+
+/** Where something is stored: not an address of the site. @param {string} name */
+const place = (name) => new Request(`${worker.registration.scope}.stored/${name}`);
+
+/** @type {Promise<Map<string, SiteFile>> | null} the files of this version, by path */
+let listed = null;
+
+function files() {
+  listed ??= read();
+  listed.catch(() => (listed = null));
+  return listed;
+}
+
+async function read() {
+  const cache = await caches.open(CACHE);
+  const stored = await cache.match(place(`list-${VERSION}`));
+  if (!stored) throw new Error(`version ${VERSION} is not stored`);
+  const list = /** @type {SiteList} */ (await stored.json());
+  return new Map(list.files.map((file) => [file.path, file]));
+}
+
+/** @param {ArrayBuffer} content */
+async function digest(content) {
+  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Store a file, unless its content is another than the list says: then a newer version is being published. @param {Cache} cache @param {SiteFile} file @param {Response} response */
+async function keep(cache, file, response) {
+  const content = await response.arrayBuffer();
+  if ((await digest(content)) !== file.sha256) throw new Error(`${file.path} is of another version`);
+  const type = response.headers.get("content-type") ?? "application/octet-stream";
+  await cache.put(place(file.sha256), new Response(content, { headers: { "content-type": type, "content-length": String(content.byteLength) } }));
+}
+
+async function install() {
+  const cache = await caches.open(CACHE);
+  const list = /** @type {SiteList} */ (await (await fetch("files.json", { cache: "no-store" })).json());
+  if (list.version !== VERSION) throw new Error(`the site has version ${list.version} by now`);
+  await Promise.all(list.files.filter(({ path }) => !isModel(path)).map(async (file) => {
+    if (await cache.match(place(file.sha256))) return;
+    const response = await fetch(file.path, { cache: "no-cache" });
+    if (!response.ok) throw new Error(`${file.path}: ${response.status}`);
+    await keep(cache, file, response);
+  }));
+  await cache.put(place(`list-${VERSION}`), new Response(JSON.stringify(list)));
+}
+
+/** The tabs of older versions are closed: what only they needed goes. */
+async function activate() {
+  const cache = await caches.open(CACHE);
+  const needed = new Set([`list-${VERSION}`, ...[...(await files()).values()].map(({ sha256 }) => sha256)]);
+  for (const request of await cache.keys()) {
+    if (!needed.has(/** @type {string} */ (request.url.split("/").at(-1)))) await cache.delete(request);
+  }
+}
+
+/** @param {any} event */
+async function respond(event) {
+  const { pathname } = new URL(event.request.url);
+  const path = decodeURIComponent(pathname.slice(new URL(worker.registration.scope).pathname.length)) || "index.html";
+  const list = await files().catch(() => null); // the browser may have removed all that was stored
+  const file = list?.get(path);
+  if (!file) return fetch(event.request);
+  const cache = await caches.open(CACHE);
+  const stored = await cache.match(place(file.sha256));
+  if (stored) return stored;
+  const response = await fetch(event.request);
+  if (response.status !== 200) return response;
+  const kept = keep(cache, file, response.clone());
+  if (isModel(path)) {
+    event.waitUntil(kept.catch(() => {})); // the page reads it as it comes, and checks it
+    return response;
+  }
+  return kept.then(() => response, () => Response.error());
+}
+
+worker.addEventListener("install", (/** @type {any} */ event) => event.waitUntil(install()));
+worker.addEventListener("activate", (/** @type {any} */ event) => event.waitUntil(activate()));
+worker.addEventListener("fetch", (/** @type {any} */ event) => {
+  const { method, url } = event.request;
+  const { origin, pathname } = new URL(url);
+  if (method !== "GET" || origin !== worker.location.origin || /\/(?:sw\.js|files\.json)$/.test(pathname)) return;
+  event.respondWith(respond(event));
+});
+// A page that was loaded before there was a worker asks to be served by this one, if it is of the same version.
+worker.addEventListener("message", (/** @type {any} */ event) => {
+  if (event.data?.claim === VERSION) event.waitUntil(worker.clients.claim());
+});
