@@ -2,7 +2,7 @@
 
 /** As in inspect/edits/edits.py; a test compares the two. */
 interface Edit {
-  kind: "ablate_head" | "ablate_neuron" | "ablate_attention" | "ablate_mlp" | "ablate_block" | "patch" | "steer_token";
+  kind: "ablate_head" | "ablate_neuron" | "ablate_attention" | "ablate_mlp" | "ablate_block" | "patch" | "steer" | "steer_token";
   layer?: number;
   head?: number;
   neuron?: number;
@@ -11,6 +11,7 @@ interface Edit {
   source?: string;
   positions?: number[];
   source_positions?: number[];
+  vector?: number[];
   token?: number;
   strength?: number;
 }
