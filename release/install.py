@@ -42,7 +42,7 @@ def use(commands: Path, folder: Path) -> None:
     if not text.startswith(TEXT) or len(text) < len(TEXT) + 60:
         raise SystemExit(f"generate wrote {text!r}")
     guesses = json.loads(run(glassgpt, "next", TEXT, "-k", "5", "--json", folder=folder))
-    if len(guesses["candidates"]) != 5:
+    if len(guesses["next"]) != 5:
         raise SystemExit(f"next: {guesses}")
     run(glassgpt, "tokens", TEXT, "--merges", folder=folder)
     print("doctor, generate, next and tokens work")
