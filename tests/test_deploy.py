@@ -222,4 +222,4 @@ class TestContainer:
         assert kind == "CMD"
         podman("exec", server[0], *command)
         podman("stop", "--time", "60", server[0])
-        assert podman("inspect", "--format", "{{.State.ExitCode}}", server[0]) == "143"  # of SIGTERM: docs/cli.md
+        assert podman("inspect", "--format", "{{.State.ExitCode}}", server[0]) == "143"  # SIGTERM
