@@ -11,6 +11,7 @@ from glassgpt.progress import Progress, no_progress
 if TYPE_CHECKING:
     import numpy as np
 
+    from glassgpt.gpt.gpt import GPT
     from glassgpt.inspect.batches.traces import Traces
     from glassgpt.inspect.components.head_scores import HeadScores
     from glassgpt.inspect.experiments.contrast import SteeringVector
@@ -177,3 +178,10 @@ class ExperimentMethods:
         from glassgpt.inspect.components.head_scores import score_heads
 
         return score_heads(self, texts, length=length, sequences=sequences, seed=seed)
+
+    def to_transformers(self: GPT) -> tuple[Any, Any]:  # type: ignore[misc]
+        """The same weights as a GPT2LMHeadModel of `transformers`, and its tokenizer (None if there is none):
+        for TransformerLens, nnsight, peft, minicons and others. The weights are a copy."""
+        from glassgpt.gpt.to_transformers import to_transformers
+
+        return to_transformers(self)
