@@ -99,6 +99,7 @@ class ExperimentMethods:
         continuation: Any = None,
         position: Any = None,
         freeze_mlps: bool = False,
+        separately: bool = False,
         into: Into = "clean",
         memory: float = 1.0,
         progress: Progress = no_progress,
@@ -108,14 +109,15 @@ class ExperimentMethods:
 
         Without `sender`, every head before the last receiver is one, each by itself; without `receivers`, the
         paths lead to the logits. All other heads keep their output. Paths lead through MLPs as well (Wang et
-        al. 2022), unless `freeze_mlps`. `position` is the sender's, by default all.
+        al. 2022), unless `freeze_mlps`. The receivers get their inputs together, or each in a run of its own
+        (`separately`). `position` is the sender's, by default all.
         """
         from glassgpt.inspect.experiments.path_patch import path_patch
 
         return path_patch(
             self, clean, corrupted, sender, receivers, metric, answer=answer, minus=minus,
-            continuation=continuation, position=position, freeze_mlps=freeze_mlps, into=into, memory=memory,
-            progress=progress,
+            continuation=continuation, position=position, freeze_mlps=freeze_mlps, separately=separately,
+            into=into, memory=memory, progress=progress,
         )  # fmt: skip
 
     def attribution_patch(

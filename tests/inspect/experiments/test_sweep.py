@@ -230,6 +230,17 @@ class TestPathPatching:
             edits.append(Patch(f"h.{layer}.attn.z", CORRUPTED[pair], head))
             np.testing.assert_allclose(found[pair, layer, head], logit_diff(gpt, clean, edits, pair), **NEAR)
 
+    def test_each_receiver_by_itself(self) -> None:
+        gpt = random_model()
+        receivers = [Head(1, 2, "q"), Head(2, 3, "v"), Head(2, 0)]
+        found = gpt.path_patch(**TEXTS, receivers=receivers, separately=True)
+        assert found.dims == ("prompt", "layer", "head", "receiver")
+        assert found.labels["receiver"] == ("head 1.2 q", "head 2.3 v", "head 2.0")
+        for i, receiver in enumerate(receivers):
+            alone = gpt.path_patch(**TEXTS, receivers=receiver)
+            np.testing.assert_allclose(found[:, : alone.shape[1], :, i], alone.values, **NEAR)
+        np.testing.assert_array_equal(found[:, 1, :, 0], np.repeat(found.base[:, None], 4, axis=1))
+
     def test_from_one_position(self) -> None:
         gpt = random_model()
         found = gpt.path_patch(**TEXTS, sender=[Head(1, 1), Head(2, 2)], position=-1)

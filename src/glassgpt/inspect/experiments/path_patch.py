@@ -28,24 +28,27 @@ from glassgpt.progress import Progress, no_progress
 if TYPE_CHECKING:
     from glassgpt.inspect.traceable_model import TraceableModel
 
-PARTS = ("q", "k", "v")
-
 
 class PathPatching:
-    """Senders and receivers in pairs of texts."""
+    """Senders and receivers in pairs of texts. Each set of receivers is an experiment of its own."""
 
     def __init__(
-        self, pairs: Pairs, receivers: Sequence[Head], freeze_mlps: bool, positions: list[int] | None
+        self,
+        pairs: Pairs,
+        receivers: Sequence[Sequence[Head]],
+        freeze_mlps: bool,
+        positions: list[int] | None,
     ) -> None:
         self.pairs, self.freeze_mlps, self.positions = pairs, freeze_mlps, positions
-        self.receivers = receivers  # none: the logits
+        self.sets = receivers  # one empty set: the logits
+        self.receivers = [head for heads in receivers for head in heads]
         n_layer = pairs.gpt.config.n_layer
-        self.last = max((head.layer for head in receivers), default=n_layer)
+        self.last = max((head.layer for head in self.receivers), default=n_layer)
 
     def run(self, senders: Sequence[Head], progress: Progress) -> np.ndarray:
-        """The metric of each pair with each sender, (pair, sender)."""
-        values = np.full((len(self.pairs), len(senders)), np.nan)
-        with progress("patching paths", values.size) as advance:
+        """The metric of each pair with each sender and set of receivers, (pair, sender, set)."""
+        values = np.full((len(self.pairs), len(senders), len(self.sets)), np.nan)
+        with progress("patching paths", len(self.pairs) * len(senders)) as advance:
             for group in self.pairs.groups(range(len(self.pairs))):
                 runs = {pair: self.pairs.run(pair) for pair in group}
                 self._read_steps(runs, min(sender.layer for sender in senders))
@@ -54,10 +57,7 @@ class PathPatching:
                     for units in self._chunks([(pair, i) for pair in group for i in columns]):
                         rows = [pair for pair, _ in units]
                         heads = [senders[i].head for _, i in units]
-                        for (pair, i), value in zip(
-                            units, self._patch(layer, rows, heads, runs), strict=True
-                        ):
-                            values[pair, i] = value
+                        values[rows, [i for _, i in units]] = self._patch(layer, rows, heads, runs)
                         advance(len(units))
         return values
 
@@ -74,19 +74,37 @@ class PathPatching:
         yield from (units[start : start + count] for start in range(0, len(units), count))
 
     def _patch(self, layer: int, rows: list[int], heads: list[int], runs: dict[int, PairRuns]) -> np.ndarray:
-        """The metric of a batch: the sender of row i is heads[i], all in one layer."""
+        """The metric of a batch, (B, set): the sender of row i is heads[i], all in one layer."""
         received: dict[tuple[int, str], AnyArray] = {}
         taps = {i: self._freeze(i, layer, rows, heads, runs, received) for i in range(layer, self.last)}
         forward, ids = self.pairs.forward, self.pairs.ids(rows)
         stream = self._streams(runs, rows, layer)
         if not self.receivers:
-            return self.pairs.values(forward.blocks(range(layer, self.last), stream, ids, taps), rows)
+            return self.pairs.values(forward.blocks(range(layer, self.last), stream, ids, taps), rows)[
+                :, None
+            ]
         taps[self.last] = self._record(self.last, received)
         forward.blocks(range(layer, self.last + 1), stream, ids, taps)
-        reached = sorted({i for i, _ in received})
-        again = {i: self._receive(i, received) for i in reached}
-        blocks = range(reached[0], self.pairs.gpt.config.n_layer)
-        streams = forward.blocks(blocks, self._streams(runs, rows, reached[0]), ids, again)
+        found = [self._receive_all(heads, layer, rows, runs, received) for heads in self.sets]
+        return np.stack(found, axis=1)
+
+    def _receive_all(
+        self,
+        heads: Sequence[Head],
+        sent_from: int,
+        rows: list[int],
+        runs: dict[int, PairRuns],
+        received: dict[tuple[int, str], AnyArray],
+    ) -> np.ndarray:
+        """The metric of the plain runs with the inputs of these heads, (B,)."""
+        later = [head for head in heads if head.layer > sent_from]
+        if not later:  # nothing that is sent reaches them
+            return np.asarray(self.pairs.base_values[rows])
+        layers = sorted({head.layer for head in later})
+        taps = {i: self._receive([h for h in later if h.layer == i], received) for i in layers}
+        blocks = range(layers[0], self.pairs.gpt.config.n_layer)
+        stream = self._streams(runs, rows, layers[0])
+        streams = self.pairs.forward.blocks(blocks, stream, self.pairs.ids(rows), taps)
         return self.pairs.values(streams, rows)
 
     def _streams(self, runs: dict[int, PairRuns], rows: list[int], layer: int) -> AnyArray:
@@ -133,26 +151,25 @@ class PathPatching:
         return z
 
     def _record(self, layer: int, received: dict[tuple[int, str], AnyArray]) -> Tap:
-        wanted = {head.part for head in self.receivers if head.layer == layer}
-        parts = PARTS if None in wanted else tuple(part for part in PARTS if part in wanted)
+        wanted = {name for head in self.receivers if head.layer == layer for name in head.inputs}
 
         def tap(name: str, x: AnyArray) -> AnyArray:
-            if name.removeprefix("attn.") in parts:
+            if name in wanted:
                 received[layer, name] = x
             return x
 
         return tap
 
-    def _receive(self, layer: int, received: dict[tuple[int, str], AnyArray]) -> Tap:
-        heads = [head for head in self.receivers if head.layer == layer]
+    def _receive(self, heads: Sequence[Head], received: dict[tuple[int, str], AnyArray]) -> Tap:
+        layer = heads[0].layer
 
         def tap(name: str, x: AnyArray) -> AnyArray:
-            if (layer, name) not in received:
+            mine = [head for head in heads if name in head.inputs]
+            if not mine:
                 return x
             x = copy(x)
-            for head in heads:
-                if head.part is None or f"attn.{head.part}" == name:
-                    x[:, head.head] = received[layer, name][:, head.head]
+            for head in mine:
+                x[:, head.head] = received[layer, name][:, head.head]
             return x
 
         return tap
@@ -171,6 +188,7 @@ def path_patch(
     continuation: Any = None,
     position: Position | Sequence[Position] | None = None,
     freeze_mlps: bool = False,
+    separately: bool = False,
     into: Into = "clean",
     memory: float = MEMORY,
     progress: Progress = no_progress,
@@ -203,12 +221,18 @@ def path_patch(
     )
     positions = None if position is None else pairs.base_prompts.positions(position)
     pairs.measure_both()
-    values = PathPatching(pairs, targets, freeze_mlps, positions).run(senders, progress)
+    sets = [[head] for head in targets] if separately and targets else [targets]
+    values = PathPatching(pairs, sets, freeze_mlps, positions).run(senders, progress)
     labels = {"prompt": numbered(len(pairs)), "sender": tuple(map(str, senders))}
     dims: tuple[str, ...] = ("prompt", "sender")
     if sender is None:
-        dims, values = ("prompt", "layer", "head"), values.reshape(len(pairs), last, config.n_head)
+        dims, values = ("prompt", "layer", "head"), values.reshape(len(pairs), last, config.n_head, len(sets))
         labels |= {"layer": numbered(last), "head": numbered(config.n_head)}
+    if separately and targets:
+        dims = (*dims, "receiver")
+        labels["receiver"] = tuple(map(str, targets))
+    else:
+        values = values[..., 0]
     return SweepResult(
         values, dims, {dim: labels[dim] for dim in dims}, pairs.metric.name,
         pairs.clean_values, pairs.corrupted_values, pairs.into,

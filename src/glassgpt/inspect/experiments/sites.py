@@ -30,6 +30,11 @@ class Head:
             raise SettingError(f"{what} is {self!r}; its input is 'q', 'k' or 'v'.")
         return Head(layer, head, self.part)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The steps that it receives."""
+        return ("attn.q", "attn.k", "attn.v") if self.part is None else (f"attn.{self.part}",)
+
     def __str__(self) -> str:
         return f"head {self.layer}.{self.head}" + ("" if self.part is None else f" {self.part}")
 
