@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray test-lab wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -160,6 +160,14 @@ test-deploy: .venv/installed-dev .venv-release/installed
 	.venv-release/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/release.lock
 	@touch $@
 
+# Other people's laboratories (TransformerLens, nnsight, minicons, peft, bertviz) on our weights, in a separate environment.
+test-lab:
+	$(PYTHON) -m venv .venv-lab
+	.venv-lab/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-lab/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/lab.lock
+	.venv-lab/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	.venv-lab/bin/python -m pytest -rs tests/lab
+
 # Every dependency and its licence.
 licences: .venv/installed-dev
 	@$(BIN)/python docs/licences.py
@@ -190,10 +198,12 @@ lock:
 	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
 	  pyproject.toml requirements/build.in requirements/doors.in --extra serve -o requirements/doors.lock
 	$(LOCK) --python-version 3.11.9 tests/serve/clients/requirements.txt -o requirements/clients.lock
+	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
+	  pyproject.toml requirements/build.in requirements/lab.in --extra serve -o requirements/lab.lock
 	$(LOCK) --python-version 3.11.9 requirements/release.in -o requirements/release.lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-clients .venv-doors .venv-ray .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .venv-clients .venv-doors .venv-ray .venv-lab .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: pyproject.toml constraints.txt requirements/light.lock
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"

@@ -128,7 +128,7 @@ def wanted(*extras: str) -> set[str]:
 
 
 def test_every_locked_file_has_its_hash() -> None:
-    assert LOCKS.keys() == {"light", "dev", "clients", "ray", "release"}
+    assert LOCKS.keys() == {"clients", "dev", "doors", "lab", "light", "ray", "release"}
     for name, text in LOCKS.items():
         entries = re.split(r"\n(?=\S)", text.strip())
         assert len(entries) == len(re.findall(r"^\S+==", text, re.M)), name
@@ -146,7 +146,7 @@ def test_the_locks_have_all_that_pyproject_wants_but_torch(lock: str, extras: li
     assert "torch" not in locked
 
 
-@pytest.mark.parametrize("lock", ["light", "dev", "ray"])
+@pytest.mark.parametrize("lock", ["light", "dev", "ray", "lab"])
 def test_the_locks_have_the_versions_that_were_tested_together(lock: str) -> None:
     tested = pins((ROOT / "constraints.txt").read_text("utf-8"))
     locked = pins(LOCKS[lock])
@@ -159,7 +159,7 @@ def test_the_locks_have_the_versions_that_were_tested_together(lock: str) -> Non
 
 def test_make_installs_with_hashes() -> None:
     text = (ROOT / "Makefile").read_text("utf-8")
-    assert text.count("--require-hashes -r requirements/") == 4
+    assert text.count("--require-hashes -r requirements/") == 6
     assert re.search(r"^PROMPTFOO := promptfoo@\d+\.\d+\.\d+$", text, re.M)
 
 

@@ -29,7 +29,9 @@ def test_nnsight(gpt, both, folder) -> None:
 
 
 def test_minicons(gpt, both, folder) -> None:
-    scorer = pytest.importorskip("minicons.scorer", reason="minicons is in .venv-lab: make test-lab installs it")
+    scorer = pytest.importorskip(
+        "minicons.scorer", reason="minicons is in .venv-lab: make test-lab installs it"
+    )
     nats = gpt.trace(TEXT).token_loss.nats[1:]
     for model, more in ((both[0], {"tokenizer": both[1]}), (str(folder), {})):
         found = scorer.IncrementalLMScorer(model, "cpu", **more).token_score(TEXT, surprisal=True)[0]
