@@ -5,8 +5,8 @@
 
 `make test-lab` installs .venv-lab. Each method is computed by both from the token ids on, in turn, after one
 run of each that is not counted; TransformerLens' sweeps include the runs with a cache that they need. The
-table has the median of the rounds, their ratio, and the largest difference of the numbers over the metric's range: a
-method that differs by 1e-4 or more, or is slower than TransformerLens', makes the exit code 1.
+table has the median of the rounds, their ratio, and the largest difference of the numbers over the metric's
+range: a method that differs by 1e-4 or more, or is slower than TransformerLens', makes the exit code 1.
 
     residual       activation patching of resid_pre by layer and position
     mlps           the same of the MLPs' outputs
