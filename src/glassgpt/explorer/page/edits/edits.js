@@ -6,7 +6,7 @@ import { store } from "../state/store.js";
 import { t } from "../languages/language.js";
 
 /** The source of a patch in the state; the second text itself is in the state too, and so in the URL. */
-const SECOND = "second";
+export const SECOND = "second";
 
 /** @param {Edit} edit */
 const keyOf = (edit) => JSON.stringify(Object.entries(edit).sort(([a], [b]) => (a < b ? -1 : 1)));
@@ -78,6 +78,9 @@ export function describe(edit) {
   if (edit.kind === "steer_token") return t(strength < 0 ? "edit.away" : "edit.toward", { word: tokenText(token), strength: Math.abs(strength), layer });
   if (edit.kind === "patch") {
     const block = edit.step?.split(".")[1];
+    if (head === undefined && edit.positions?.length === 1) {
+      return t("edit.patch.at", { step: edit.step ?? "", word: visible(store.trace?.tokens[edit.positions[0]]?.text ?? "") });
+    }
     return head === undefined ? t("edit.patch", { step: edit.step ?? "" }) : t("edit.patch.head", { head: `${block}.${head}` });
   }
   const how = edit.how === "mean" ? ".mean" : "";
@@ -91,7 +94,7 @@ function resolveSources() {
   if (!second && edits.some(isPatched)) return null;
   const both = Math.min(store.trace?.tokens.length ?? 0, second?.tokens.length ?? 0);
   const positions = Array.from({ length: both }, (_, place) => place);
-  return edits.map((edit) => (isPatched(edit) && second ? { ...edit, source: second.id, positions } : edit));
+  return edits.map((edit) => (isPatched(edit) && second ? { ...edit, source: second.id, positions: edit.positions ?? positions } : edit));
 }
 
 /**

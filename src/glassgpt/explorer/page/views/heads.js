@@ -7,6 +7,7 @@ import { THRESHOLD, KINDS, mainKind, attentionByKind } from "../heads/head-kinds
 import { bind } from "../keys.js";
 import { GlassPattern, PAINTS, withoutFirst } from "../heads/pattern.js";
 import { store } from "../state/store.js";
+import { Sweep } from "../edits/sweep.js";
 import { Thumbnails, placeOf, thumbOf } from "../heads/thumbnails.js";
 import { GlassView } from "../view.js";
 import { t } from "../languages/language.js";
@@ -21,12 +22,13 @@ const ALL_TOKENS = 200;
 
 class GlassHeads extends GlassView {
   /** @type {Topic[]} */
-  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "second", "secondTrace"];
+  wants = ["trace", "token", "layer", "head", "pattern", "least", "filter", "sort", "skipFirst", "overlay", "edits", "second", "secondTrace", "target"];
   #grid = el("div", { class: "all", role: "group", "aria-label": t("heads.all") });
   #from = el("div", { class: "all from", role: "group", "aria-label": t("heads.from"), hidden: true });
   /** @type {Map<HTMLElement, Thumbnails>} */ #pictures = new Map([this.#grid, this.#from].map((grid) => [grid, new Thumbnails(grid)]));
   #second = el("input", { type: "text", id: "second", placeholder: t("heads.second.empty"), autocomplete: "off", spellcheck: "false" });
   #large = new GlassPattern();
+  #sweep = new Sweep();
   #title = el("h2");
   #edits = el("div", { class: "edits" });
   #together = el("div", { class: "choice together", role: "group", "aria-label": t("heads.together") });
@@ -100,6 +102,7 @@ class GlassHeads extends GlassView {
           el("label", { for: "second" }, el("b", {}, t("heads.second")), this.#second),
           el("p", { class: "says" }, t(touch.matches ? "heads.second.says.touch" : "heads.second.says")),
           this.#from,
+          this.#sweep.element,
         ),
       ),
     );
@@ -148,6 +151,7 @@ class GlassHeads extends GlassView {
     this.#from.hidden = !store.secondTrace;
     this.#from.classList.toggle("was", store.secondTrace !== null && !secondNow());
     if (store.secondTrace && (redraw || changed.has("secondTrace"))) void this.#fill(this.#from, store.secondTrace, false);
+    this.#sweep.render();
     this.#arrange();
     this.#mark();
     this.#showLarge();
