@@ -3,6 +3,8 @@ traceback."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -162,12 +164,21 @@ def test_a_function_that_fills_a_list_with_itself():
         ("softmax", lambda x: np.zeros((1, 2, 3)), "shape is (1, 2, 3)"),
         ("softmax", lambda x: 3 * EXERCISES["softmax"].solution(x), "Every number is 3 times"),
         ("cosine", lambda a, b: None if len(a) > 2 else EXERCISES["cosine"].solution(a, b), "returns None"),
+        ("cosine", lambda a, b: a * b * 7, "array of shape (3,) where the number"),
         ("merge", lambda ids, pair, new: 7, "7 where a list is expected"),
         ("merge", lambda ids, pair, new: [1, 2], "items where"),
         ("count_pairs", lambda ids: [], "where a dict is expected"),
         ("text_bytes", lambda text: [0.5] * len(text.encode()), "decimal"),
         ("scaled_scores", lambda q, k: 1 / 0, "ZeroDivisionError: division by zero"),
-        ("scaled_scores", lambda q, k: unknown, "NameError"),  # noqa: F821
+        ("scaled_scores", lambda q, k: unknown, "Define it inside the function"),  # noqa: F821
+        ("scaled_scores", lambda q, k: q @ k, "they have to change places"),
+        ("gelu", lambda x: math.tanh(x), "Functions of math take one number"),
+        ("softmax", lambda x: np.exp(x) / np.exp(x).sum(-1), "keepdims=True"),
+        ("softmax", lambda x: np.exp(x - max(x)) / sum(np.exp(x - max(x))), "want single numbers"),
+        ("split_heads", lambda x, n: x.reshape(len(x), n, x.shape[1] / n), "// gives a whole one"),
+        ("count_pairs", lambda ids: {[1, 2]: 1}, "take a tuple"),
+        ("count_pairs", lambda ids: ids[len(ids)], "beyond the end"),
+        ("mlp", lambda x, w, layer: w["c_fc.weight"], "list(weights)"),
     ],
 )
 def test_the_first_difference_is_said(name, function, words):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -32,19 +34,43 @@ def test_the_notebook_is_that_of_its_source(name):
     ], f"run: python course/build.py {name[:2]}"
 
 
+# The light install: torch cannot be imported.
+WITHOUT_TORCH = """
+import runpy, sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, NoTorch())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """All lessons, run from top to bottom in one process."""
+    folder = tmp_path_factory.mktemp("lessons")
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(COURSE / "build.py"), "-o", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(COURSE.parent / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_lesson_runs_and_gives_its_stored_outputs(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    cells = parsed(name)
-    BUILD.execute(cells, name)
-    for cell, was in zip(cells, stored(name), strict=True):
-        before, now = was.get("outputs", []), cell.outputs
-        assert len(before) == len(now), cell.source
+def test_a_lesson_runs_without_torch_and_gives_its_stored_outputs(name, written):
+    made = json.loads((written / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    for cell, was in zip(made, stored(name), strict=True):
+        before, now = was.get("outputs", []), cell.get("outputs", [])
+        assert len(before) == len(now), cell["source"]
         for old, new in zip(before, now, strict=True):
-            assert same(output_text(old), output_text(new)), (
-                f"{cell.source}\n\nstored:\n{output_text(old)[:2000]}\n\nnow:\n{output_text(new)[:2000]}"
-            )
+            old, new = output_text(old), output_text(new)
+            assert same(old, new), f"{cell['source']}\n\nstored:\n{old[:2000]}\n\nnow:\n{new[:2000]}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,3 +144,18 @@ def test_a_reader_who_solves_everything_has_the_whole_model(tmp_path, monkeypatc
     engine = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert engine.stdout.strip().startswith(done.stdout.strip()[:60])
     assert done.stdout.strip() == engine.stdout.strip()
+
+
+@pytest.mark.slow
+def test_jupyter_keeps_a_function(tmp_path):
+    """A function from a cell of a real kernel is found and written."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    source = course.solution("softmax") + '\n\n\nsoftmax = course.keep("softmax", softmax)'
+    cells = ["import numpy as np\nfrom glassgpt import course", source, 'course.hint("softmax")']
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    patient = dict.fromkeys(("timeout", "startup_timeout", "iopub_timeout"), 600)
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources=resources, **patient).execute()
+    assert "Written to my_gpt2.py" in notebook.cells[1].outputs[0].text
+    assert course.solution("softmax") in (tmp_path / "my_gpt2.py").read_text()
+    assert notebook.cells[2].outputs[0]["data"]["text/plain"].startswith("Hint 1 of")

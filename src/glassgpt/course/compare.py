@@ -7,6 +7,7 @@ into, and never deeper than the expected value.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,33 @@ from glassgpt.errors import short_repr
 
 SMALL = 1 << 16  # numbers in an array that is copied for each call; larger ones are lent read-only
 KINDS = {"b": "True and False", "i": "whole numbers", "u": "whole numbers", "f": "decimal numbers"}
+
+
+# What Python or numpy say about a beginner's mistake, and what it usually means.
+ADVICE = (
+    (
+        TypeError,
+        r"only \S+ arrays",
+        "Functions of math take one number; np.exp, np.sqrt, np.tanh take arrays.",
+    ),
+    (
+        ValueError,
+        "broadcast",
+        "Print both shapes. keepdims=True in a sum, mean or max, or [:, None], may make them fit.",
+    ),
+    (
+        ValueError,
+        "core dimension",
+        "Print both shapes: in a @ b the last axis of a has to be as long as the last but one of b. Perhaps "
+        "one of them has to be turned, or they have to change places.",
+    ),
+    (ValueError, "truth value", "max, min and `if` want single numbers: x.max(axis=-1), np.where."),
+    (TypeError, "interpreted as an integer", "A division by / gives a decimal number; // gives a whole one."),
+    (TypeError, "unhashable", "A list cannot be a key of a dict: take a tuple, (a, b)."),
+    (IndexError, "", "An index lies beyond the end. Look at the last round of the loop."),
+    (KeyError, r"\.(weight|bias)", "All names of weights: list(weights)."),
+    (NameError, "", "Define it inside the function, or in a cell that you have run."),
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +106,7 @@ def outcome_difference(expected: Outcome, given: Outcome, tolerance: float) -> s
     if given.error is not None:
         if type(given.error) is type(expected.error):
             return None
-        return f"It raises {describe_error(given.error)}."
+        return f"It raises {describe_error(given.error)}.{advice_for(given.error)}"
     if expected.error is not None:
         return (
             f"It should refuse this with a {type(expected.error).__name__}, and returns {show(given.value)}."
@@ -111,6 +139,14 @@ def describe_error(error: BaseException) -> str:
     return type(error).__name__ + (f": {words}" if words else "") + where
 
 
+def advice_for(error: BaseException) -> str:
+    words = describe_error(error)
+    for kind, pattern, advice in ADVICE:
+        if isinstance(error, kind) and re.search(pattern, words):
+            return f" {advice}"
+    return ""
+
+
 def difference(expected: Any, given: Any, tolerance: float) -> str | None:
     if isinstance(expected, np.ndarray):
         return array_difference(expected, given, tolerance)
@@ -130,6 +166,11 @@ def difference(expected: Any, given: Any, tolerance: float) -> str | None:
 def number_difference(expected: Any, given: Any, tolerance: float) -> str | None:
     if type(given) is np.ndarray and given.shape == ():
         given = given[()]
+    if type(given) is np.ndarray:
+        shape, number = given.shape, show(expected)
+        return (
+            f"It returns an array of shape {shape} where the number {number} is expected: is a sum missing?"
+        )
     if not isinstance(given, bool | int | float | np.generic) or isinstance(given, np.flexible | np.object_):
         return f"It returns {show(given)} where the number {show(expected)} is expected."
     if isinstance(expected, bool | np.bool) != isinstance(given, bool | np.bool):

@@ -103,6 +103,14 @@ def own_block(x, weights, layer, n_head, cache=None, norms="12", where="before",
     return x
 
 
+def forgetful_block(x, weights, layer, n_head, cache=None):
+    name = f"h.{layer}"
+    normed = layer_norm(x, weights[f"{name}.ln_1.weight"], weights[f"{name}.ln_1.bias"])
+    middle = x + self_attention(normed, weights, layer, n_head, cache)
+    normed = layer_norm(middle, weights[f"{name}.ln_2.weight"], weights[f"{name}.ln_2.bias"])
+    return x + mlp(normed, weights, layer)
+
+
 def parallel_block(x, weights, layer, n_head, cache=None):
     name = f"h.{layer}"
     one, two = (layer_norm(x, weights[f"{name}.ln_{n}.weight"], weights[f"{name}.ln_{n}.bias"]) for n in (1, 2))
@@ -116,6 +124,7 @@ EXERCISES = [
         (
             Mistake(lambda x, w, b: norm_with(x, w, b, axis=0), "The mean runs over the tokens. Each token is normalized by itself: axis=-1."),
             Mistake(lambda x, w, b: norm_with(x, w, b, axis=None), "One mean for all tokens. Each token has its own: axis=-1, keepdims=True."),
+            Mistake(lambda x, w, b: norm_with(x, w, b, axis=None, eps=0), "One mean for all tokens, and the 1e-5 is missing. Each token has its own mean: axis=-1, keepdims=True."),
             Mistake(lambda x, w, b: norm_with(x, w, b, root=False), "It divides by the variance. Divide by its square root."),
             Mistake(lambda x, w, b: norm_with(x, w, b, eps=0), "The 1e-5 is missing: a row whose numbers are all equal has the variance 0."),
             Mistake(lambda x, w, b: norm_with(x, w, b, outside=True), "The 1e-5 is added to the root. Add it to the variance, under the root."),
@@ -148,6 +157,7 @@ EXERCISES = [
             Mistake(lambda x: gelu_with(x, power=2), "x is squared. It is cubed."),
             Mistake(lambda x: gelu_with(x, a=2 / math.pi), "The square root of 2 / pi is missing."),
             Mistake(lambda x: gelu_with(x, a=math.sqrt(2) / math.pi), "The root covers only the 2: it is that of 2 / pi."),
+            Mistake(lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * x + 0.044715 * x**3)), "The root multiplies only x. It multiplies all of (x + 0.044715 x cubed)."),
             Mistake(lambda x: gelu_with(x, a=1), "The factor sqrt(2 / pi) is missing."),
             Mistake(lambda x: gelu(x) / np.where(x == 0, 1, x), "The x in front is missing."),
             Mistake(lambda x: 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), "The x in front is missing."),
@@ -191,6 +201,7 @@ EXERCISES = [
             Mistake(lambda *a: own_block(*a, order="ma"), "The MLP comes first. Attention comes first."),
             Mistake(lambda *a: own_block(*a, order="a"), "The MLP is missing."),
             Mistake(lambda *a: own_block(*a, order="m"), "Attention is missing."),
+            Mistake(forgetful_block, "The second sum begins with the old x: what attention added is lost. Write x = x + ... both times."),
             Mistake(parallel_block, "The MLP reads x as it was before attention. It reads the sum."),
             Mistake(lambda *a: own_block(*a, hand_on=False), "The cache is not handed on: self_attention(..., cache)."),
             Mistake(lambda x, w, layer, *a: own_block(x, w, 0, *a), "It always uses the weights of block 0. Use those of `layer`."),

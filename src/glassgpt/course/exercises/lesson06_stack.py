@@ -65,6 +65,14 @@ def own_gpt2(ids, weights, n_layer, n_head, cache=None, start=True, positions=Tr
     return {"logits": logits, "p": softmax(logits), "last": logits[-1]}[out]
 
 
+def idle_gpt2(ids, weights, n_layer, n_head, cache=None):
+    start = cache[0][0].shape[1] if cache else 0
+    x = embed(ids, weights["wte.weight"], weights["wpe.weight"], start)
+    for layer in range(n_layer):
+        block(x, weights, layer, n_head, cache)
+    return unembed(x, weights)
+
+
 EXERCISES = [
     Exercise(
         "unembed", 6, "Score every token of the vocabulary: the final norm, then the dot product with each row of wte.",
@@ -93,6 +101,7 @@ EXERCISES = [
             Mistake(lambda *a: own_gpt2(*a, layers=lambda n: reversed(range(n))), "The blocks run from last to first."),
             Mistake(lambda *a: own_gpt2(*a, layers=lambda n: [0] * n), "Block 0 is used every time. Hand `layer` over."),
             Mistake(lambda *a: own_gpt2(*a, layers=lambda n: []), "There are no blocks."),
+            Mistake(idle_gpt2, "What block returns is not used: x = block(x, ...)."),
             Mistake(lambda *a: own_gpt2(*a, hand_on=False), "The cache is not handed on: block(..., cache)."),
             Mistake(lambda *a: own_gpt2(*a, start=False), "With a cache the positions begin at 0 again. They go on where it ends: hand `start` over to embed."),
             Mistake(lambda *a: own_gpt2(*a, out="stream"), "These are the vectors of the stream. Multiply them by wte, turned: unembed does it."),
@@ -109,6 +118,7 @@ EXERCISES = [
             Mistake(lambda x, k: [int(i) for i in np.argsort(x)[:k]], "These are the lowest scores: argsort goes from small to large."),
             Mistake(lambda x, k: [int(i) for i in np.argsort(x)[-k:]], "These are the right ids in the wrong order: the highest first."),
             Mistake(lambda x, k: [float(v) for v in np.sort(x)[::-1][:k]], "These are the scores. Return their places: argsort."),
+            Mistake(lambda x, k: [float(v) for v in np.sort(x)[-k:]], "These are the scores, and the highest is last. Return their places, the highest first."),
             Mistake(lambda x, k: [int(i) for i in np.argsort(-np.abs(x))[:k]], "A large negative score is not likely: do not take np.abs."),
             Mistake(lambda x, k: sorted(int(i) for i in np.argsort(-x)[:k]), "They are sorted by id. The highest score comes first."),
             Mistake(lambda x, k: int(np.argmax(x)), "This is only the best one. Return a list of k."),
@@ -126,6 +136,7 @@ EXERCISES = [
             Mistake(lambda x, t: float(softmax(x)[t]), "This is the probability. Take minus its logarithm to base 2."),
             Mistake(lambda x, t: float(1 / softmax(x)[t]), "This is one divided by the probability. Take the logarithm to base 2 of it."),
             Mistake(lambda x, t: float(-x[t]), "This is minus the score. Make probabilities of the scores first: softmax."),
+            Mistake(lambda x, t: float(-np.log2(x[t])), "This is the logarithm of the score. Make probabilities of the scores first: softmax."),
             Mistake(lambda x, t: float(-np.log10(softmax(x)[t])), "This is the logarithm to base 10. Take np.log2."),
             Mistake(lambda x, t: -np.log2(softmax(x)), "This is the surprise of every token. Take that of one."),
             Mistake(lambda x, t: float(-(softmax(x) * np.log2(softmax(x))).sum()), "This is the mean surprise, the entropy. Take that of the token."),
