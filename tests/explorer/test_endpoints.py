@@ -14,6 +14,7 @@ import pytest
 import glassgpt
 from glassgpt.explorer.app import make_app
 from glassgpt.gpt import GPT
+from glassgpt.inspect import AblateHead, Patch
 from glassgpt.inspect.edits.edit_data import EDIT_KINDS, edit_fields
 from glassgpt.inspect.edits.intervene import kl_per_token
 from glassgpt.inspect.traces.lens_column import lens_logits_at
@@ -240,6 +241,24 @@ def test_generated_tokens_are_those_of_generate(client: Client, gpt: GPT) -> Non
     assert [event["token"] for event in tokens] == expected.tokens
     assert [event["text"] for event in tokens] == [gpt.decode([token]) for token in expected.tokens]
     assert np.log([event["p"] for event in tokens]) == pytest.approx(expected.logprobs, abs=1e-5)
+
+
+def test_edits_hold_while_text_is_generated(client: Client, gpt: GPT) -> None:
+    ids = gpt.encode(TEXT)
+    other = client.post("/trace", text="The dog ran to the")
+    edits = [
+        {"kind": "ablate_head", "layer": 1, "head": 2},
+        {"kind": "patch", "step": "h.0.resid_post", "source": other["id"], "positions": [1]},
+    ]
+    body = {"ids": ids, "edits": edits, "temperature": 0, "max_new_tokens": 6}
+    with client.http.stream("POST", f"{API}/generate", json=body) as answer:
+        *tokens, _ = [json.loads(line[6:]) for line in answer.iter_lines() if line]
+    parsed = [AblateHead(1, 2), Patch("h.0.resid_post", "The dog ran to the", positions=(1,))]
+    expected = gpt.generate(ids, edits=parsed, temperature=0, max_new_tokens=6)
+    assert [event["token"] for event in tokens] == expected.tokens
+    assert expected.tokens != gpt.generate(ids, temperature=0, max_new_tokens=6).tokens
+    missing = client.http.post(f"{API}/generate", json={**body, "edits": [{**edits[1], "source": "0" * 16}]})
+    assert missing.status_code == 404
 
 
 def test_a_client_that_disconnects_ends_the_generation(gpt: GPT) -> None:

@@ -83,18 +83,21 @@ else:
     EditSchema = Annotated[reduce(or_, map(_edit_schema, EDIT_KINDS)), Field(discriminator="kind")]
 
 
-class InterveneRequest(Schema):
-    id: TraceId
+class EditedRequest(Schema):
     edits: Annotated[list[EditSchema], Field(max_length=256)] = []
+
+    def edits_as_dicts(self) -> list[dict[str, Any]]:
+        return [edit.model_dump(exclude_none=True) for edit in self.edits]
+
+
+class InterveneRequest(EditedRequest):
+    id: TraceId
     position: Index | None = None
     only: Literal["next", "lens"] | None = (
         None  # a part of the response: the page asks for the quick one first
     )
     first: Index | None = None  # the columns of the lens; by default, all
     last: Index | None = None
-
-    def edits_as_dicts(self) -> list[dict[str, Any]]:
-        return [edit.model_dump(exclude_none=True) for edit in self.edits]
 
 
 class AttributeRequest(Schema):
@@ -104,7 +107,7 @@ class AttributeRequest(Schema):
     method: Literal[tuple(METHODS)] = "direct_logit_attribution"  # type: ignore[valid-type]
 
 
-class GenerateRequest(ModelChoice):
+class GenerateRequest(ModelChoice, EditedRequest):
     ids: Ids
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.8
     top_k: Annotated[int, Field(ge=1, lt=2**31)] | None = None

@@ -18,7 +18,7 @@ from glassgpt.http.errors import ApiError
 from glassgpt.inspect.arrays import largest
 
 if TYPE_CHECKING:
-    from glassgpt.inspect import Intervention, Trace
+    from glassgpt.inspect import Edit, Intervention, Trace
 
 MAX_TOKENS = 1024  # the context of the published models; a longer one is seen in part
 MAX_TRACES = 32
@@ -122,24 +122,25 @@ class TraceCache:
 
     def intervene(self, cached: CachedTrace, edits: list[dict[str, Any]]) -> Intervention:
         """The text with edits: one run, whose result serves every position."""
-        from glassgpt.inspect import edit_from_dict
-
         key = json.dumps([cached.id, edits], sort_keys=True)
         if key not in self._interventions:
-            sources = {
-                each["source"]: self._source(each["source"], cached) for each in edits if "source" in each
-            }
-            parsed = [edit_from_dict(edit, sources) for edit in edits]
-            self._interventions[key] = cached.gpt.intervene(cached.trace, parsed)
+            self._interventions[key] = cached.gpt.intervene(cached.trace, self.parse_edits(cached.gpt, edits))
             while len(self._interventions) > MAX_INTERVENTIONS:
                 self._interventions.popitem(last=False)
         self._interventions.move_to_end(key)
         return self._interventions[key]
 
-    def _source(self, id: str, cached: CachedTrace) -> Trace:
+    def parse_edits(self, gpt: GPT, edits: list[dict[str, Any]]) -> list[Edit]:
+        """Edits of a model; patches name a trace as their source."""
+        from glassgpt.inspect import edit_from_dict
+
+        sources = {each["source"]: self._source(each["source"], gpt) for each in edits if "source" in each}
+        return [edit_from_dict(edit, sources) for edit in edits]
+
+    def _source(self, id: str, gpt: GPT) -> Trace:
         """The trace that a patch takes its values from, of a model of the same shape."""
         source = self[id]
-        if source.gpt.config.shapes() != cached.gpt.config.shapes():
+        if source.gpt.config.shapes() != gpt.config.shapes():
             raise ApiError(422, "source: a patch needs a trace of a model of the same shape.", "source")
         return source.trace
 

@@ -40,7 +40,8 @@ async def generate(body: GenerateRequest, explorer: ExplorerDep) -> Response:
             )
         gpt = model.at(body.checkpoint)
         try:
-            source = gpt.open([ids], settings)
+            edits = explorer.traces.parse_edits(gpt, body.edits_as_dicts())
+            source = gpt.open([ids], settings, edits)
         except QueueFullError as full:
             raise ApiError(503, str(full), headers={"retry-after": str(full.retry_after)}) from None
         explorer.running.add(source)

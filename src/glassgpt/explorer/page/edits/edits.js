@@ -88,7 +88,7 @@ export function describe(edit) {
 }
 
 /** The edits as the server expects them, or null while the second text is loading. @returns {Edit[] | null} */
-function resolveSources() {
+export function resolveSources() {
   const { edits } = store.get();
   const second = secondNow();
   if (!second && edits.some(isPatched)) return null;

@@ -5,6 +5,7 @@ import { el, percent, put, shade, visible } from "../draw/draw.js";
 import { knownExamples } from "../text/examples.js";
 import { current } from "../panel.js";
 import { store } from "../state/store.js";
+import { resolveSources } from "../edits/edits.js";
 import { appendTokens } from "../text/text.js";
 import { t } from "../languages/language.js";
 
@@ -55,7 +56,9 @@ export class Writer {
     if (room < 1) return this.say(t("write.full", { n: ids.length }));
     const { temperature, topK, topP, minP } = params;
     const { seed, model, checkpoint } = store.get();
-    const body = { ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
+    const edits = resolveSources();
+    if (!edits) return; // the second text is on its way
+    const body = { ...(edits.length > 0 ? { edits } : {}), ids, model, checkpoint, temperature, top_k: topK, top_p: topP, min_p: minP, seed, max_new_tokens: Math.min(wanted, room) };
     const running = (this.#running = new AbortController());
     const { textKey } = store;
     const isCurrent = () => store.textKey === textKey;
