@@ -1,7 +1,9 @@
 """Sphinx: `make docs` builds the documentation into site/; a warning is an error."""
 
+import html
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -34,3 +36,45 @@ html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 html_static_path: list[str] = []
 html_copy_source = False
 html_show_sphinx = False
+
+# Cards: what a chat or a social network shows of a link. Nothing is fetched for them. A picture is added once
+# pyproject.toml has the project's public address, for its own has to be absolute.
+_root = Path(__file__).resolve().parents[1]
+_project = tomllib.loads((_root / "pyproject.toml").read_text("utf-8"))
+_repository = _project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"].rstrip("/")
+DESCRIPTION_LENGTH = 200
+
+
+def describe(doctree) -> str:
+    """The beginning of a page's first paragraph, in whole words."""
+    from docutils import nodes
+
+    text = next(
+        (node.astext() for node in doctree.findall(nodes.paragraph)), _project["project"]["description"]
+    )
+    text = " ".join(text.split())
+    if len(text) > DESCRIPTION_LENGTH:
+        text = text[:DESCRIPTION_LENGTH].rsplit(" ", 1)[0].rstrip(".,;:") + " ..."
+    return text
+
+
+def add_card(app, page, template, context, doctree) -> None:
+    if doctree is None:  # a page without a source: search, index
+        return
+    description = describe(doctree)
+    facts = {
+        "og:type": "website" if page == "index" else "article",
+        "og:site_name": project,
+        "og:title": context["title"],
+        "og:description": description,
+    }
+    if _repository:
+        facts["og:image"] = f"{_repository}/raw/main/docs/explorer/play-light.png"
+    tags = [f'<meta property="{name}" content="{html.escape(text)}">' for name, text in facts.items()]
+    tags.append(f'<meta name="description" content="{html.escape(description)}">')
+    tags.append('<meta name="twitter:card" content="summary">')
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
+
+
+def setup(app) -> None:
+    app.connect("html-page-context", add_card)

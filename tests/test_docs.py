@@ -62,3 +62,51 @@ def test_the_site_needs_no_other_server(site: Path) -> None:
     assert {page.name: loaded.findall(page.read_text("utf-8")) for page in site.glob("*.html")} == {
         page.name: [] for page in site.glob("*.html")
     }
+
+
+@pytest.mark.slow
+def test_every_page_has_a_card_of_its_own(site: Path) -> None:
+    """Title and description, for those who share a link."""
+    pages = [site / f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")]
+    found = {}
+    for page in pages:
+        text = page.read_text("utf-8")
+        card = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', text))
+        assert card["site_name"] == "GlassGPT"
+        assert 20 <= len(unescape(card["description"])) <= 204, page.name
+        found[page.name] = unescape(re.sub(r"<[^>]+>", "", card["title"]))
+    assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.slow
+def test_search_finds_every_page_and_every_page_is_reached(site: Path) -> None:
+    assert (site / "search.html").is_file()
+    index = (site / "searchindex.js").read_text("utf-8")
+    reached, waiting = set(), ["index.html"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or not (site / name).is_file():
+            continue
+        reached.add(name)
+        links = re.findall(r'href="([^"#:]+\.html)', (site / name).read_text("utf-8"))
+        waiting += [link.removeprefix("./") for link in links]
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f'"{page.stem}"' in index, page.name
+        assert f"{page.stem}.html" in reached, page.name
+
+
+@pytest.mark.slow
+def test_no_link_inside_of_the_site_is_broken(site: Path) -> None:
+    """Every page and every anchor that a page links to is there."""
+    pages = {page.name: page.read_text("utf-8") for page in site.glob("*.html")}
+    anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
+    broken = []
+    for name, text in pages.items():
+        for link in re.findall(r'<a [^>]*href="([^":]*)"', text):
+            target, _, anchor = unescape(link).partition("#")
+            file = target if target else name
+            if file.endswith(".html") and "/" not in file.removeprefix("./"):
+                file = file.removeprefix("./")
+                if file not in pages or (anchor and anchor not in anchors[file]):
+                    broken.append((name, link))
+    assert broken == []
