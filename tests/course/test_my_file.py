@@ -208,3 +208,10 @@ def test_the_finished_file_equals_the_engine(path, model, capsys):
     ids = gpt.encode("The old house stood at the end of the lane, and the garden was full of")
     own = mine.gpt2(np.array(ids), course.weights(model), *course.shape(model))
     np.testing.assert_allclose(own, np.asarray(gpt.logits([ids]))[0], atol=1e-4, rtol=0)
+
+
+def test_only_functions_of_earlier_lessons_are_missed(tmp_path, capsys):
+    course.my_gpt2(tmp_path / "my_gpt2.py", lesson=4)
+    assert capsys.readouterr().out == (
+        "my_gpt2.py has 0 of 2 functions.\nThe course's own stand in for: embed, softmax\n"
+    )

@@ -21,7 +21,7 @@ pre.out{border-left:3px solid var(--line);padding:.2rem 1rem;white-space:pre-wra
 .figure{overflow-x:auto}svg{max-width:100%;height:auto}table{border-collapse:collapse}
 td,th{border:1px solid var(--line);padding:.2rem .6rem}a{color:#2f7fe0}
 @media print{body{max-width:none;margin:0;font-size:11pt}pre{white-space:pre-wrap}
-pre,.figure{break-inside:avoid}}
+pre,.figure{break-inside:avoid}h2{break-after:avoid}}
 """
 
 
