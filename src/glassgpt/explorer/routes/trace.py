@@ -13,12 +13,13 @@ from glassgpt.explorer.dependencies import Explorer, ExplorerDep, Index
 from glassgpt.explorer.models import Model
 from glassgpt.explorer.salient_heads import opening_head, salient_heads_json
 from glassgpt.explorer.schemas import AppendRequest, CompareRequest, TraceRequest
+from glassgpt.explorer.site_facts import illustrated_rows
 from glassgpt.explorer.traces import LENS_TOP, CachedTrace, lens_json, max_tokens, trace_json
 from glassgpt.http.errors import ApiError
 from glassgpt.http.responses import encode_array, json_response
 from glassgpt.inspect.attribution.attribute import available_methods
 from glassgpt.inspect.parameters.neurons import head_weight, neuron_tokens
-from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, illustrated_count, tally
+from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, tally
 from glassgpt.inspect.taps import BLOCK_STEPS, EMBEDDING_STEPS
 from glassgpt.inspect.traces.lens_column import lens_column
 
@@ -310,7 +311,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 def tally_json(model: Model) -> dict[str, Any]:
     """Every tensor of the model, and the table of GPT-2 small from The Illustrated GPT-2."""
-    counted, small = tally(model.gpt.config), tally("gpt2")
+    counted = tally(model.gpt.config)
     return {
         "rows": [
             {
@@ -326,15 +327,7 @@ def tally_json(model: Model) -> dict[str, Any]:
         "total": counted.total,
         "per_block": counted.per_block,
         "cache_bytes_per_token": counted.cache_per_token(),
-        "illustrated": [
-            {
-                "name": line.name,
-                "shape": list(line.shape),
-                "count": illustrated_count(line),
-                "published": line.count,
-            }
-            for line in small.lines
-        ],
+        "illustrated": illustrated_rows(),
         "illustrated_total": ILLUSTRATED_TOTAL,
-        "published_total": small.total,
+        "published_total": tally("gpt2").total,
     }

@@ -1,12 +1,14 @@
 // The C functions that Python calls through ctypes. Each returns 0, or -1 with a message for `glassgpt_error`.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__wasm__)
 #include <unistd.h>
+#define HAS_FORK
 #endif
 
 #include "engine.h"
@@ -14,10 +16,19 @@
 #if defined(_WIN32)
 #define API extern "C" __declspec(dllexport)
 #else
-#define API extern "C" __attribute__((visibility("default")))
+#define API extern "C" __attribute__((used, visibility("default")))
 #endif
 
 using namespace glassgpt;
+
+#if defined(__wasm__)
+// What the page hands in: it sees the steps of a block.
+extern "C" void glassgpt_tap(void* context, int step, int first, int heads, float* values, int rows, int columns,
+                             int ld) __attribute__((import_module("env"), import_name("tap")));
+
+API void* glassgpt_allocate(size_t n_bytes) { return aligned_alloc(64, size_t(round_up(int64_t(n_bytes), 64))); }
+API void glassgpt_free(void* memory) { free(memory); }
+#endif
 
 namespace {
 
@@ -40,11 +51,11 @@ struct Handle {
     Handle(const Shape& shape, const Kernels* kernels, int n_threads) : model(shape), engine(kernels, n_threads) {}
     Model model;
     Engine engine;
-#if !defined(_WIN32)
+#if defined(HAS_FORK)
     pid_t owner = getpid();
 #endif
     bool is_own() const {
-#if !defined(_WIN32)
+#if defined(HAS_FORK)
         return getpid() == owner;
 #else
         return true;
@@ -71,7 +82,7 @@ public:
 
 private:
     Handle& handle_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<std::recursive_mutex> lock_;
 };
 
 OwnedMatrix& matrix_of(Model& model, int layer, int which) {
@@ -104,6 +115,14 @@ void set_bias(OwnedMatrix& matrix, const float* bias) {
     if (!bias) return;
     matrix.bias_memory = copied(bias, matrix.n_out, matrix.out_padded);
     matrix.bias = matrix.bias_memory.as<float>();
+}
+
+void check_text(const Model& model, int start, int n, const int32_t* tokens) {
+    if (n < 1 || start < 0 || start > model.shape.n_positions - n)
+        throw Error("more tokens than the model has positions");
+    for (int i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= model.shape.vocab_size)
+            throw Error("token id " + std::to_string(tokens[i]) + " is not in the vocabulary");
 }
 
 std::vector<Span> spans_of(int n, const int32_t* rows, const int32_t* starts, const int32_t* counts,
@@ -189,6 +208,7 @@ API int glassgpt_set_matrix(void* handle, int layer, int which, int dtype, const
     });
 }
 
+#if !defined(__wasm__)  // what a page does not need
 // int8 rows at `offset` of an open file.
 API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t offset, const float* scale,
                           const float* bias) {
@@ -196,6 +216,7 @@ API int glassgpt_set_file(void* handle, int layer, int which, int file, int64_t 
         h.engine.pack_file(h.model.arena, matrix, n_out, n_in, file, offset, scale);
     });
 }
+#endif
 
 // A matrix in the layout of layout.h: int8 with scales, or int4. If it `stays` in memory until the model is deleted and
 // starts on a cache line it is not copied.
@@ -206,6 +227,7 @@ API int glassgpt_set_panels(void* handle, int layer, int which, int dtype, const
     });
 }
 
+#if !defined(__wasm__)  // what a page does not need
 // The panels of a matrix, for a file; `out` is zeroed memory.
 API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t out_stride, int64_t in_stride,
                                uint8_t* out, int64_t n_bytes, int n_threads) {
@@ -215,6 +237,7 @@ API int glassgpt_quantize_int4(int n_out, int n_in, const float* data, int64_t o
         quantize_int4(pool, n_out, n_in, {data, out_stride, in_stride, FLOAT32, nullptr, 0}, out, size_t(n_bytes));
     });
 }
+#endif
 
 // which: 0 wpe, 1 ln_f.weight, 2 ln_f.bias, 3 ln_1.weight, 4 ln_1.bias, 5 ln_2.weight, 6 ln_2.bias
 API int glassgpt_set_vector(void* handle, int layer, int which, const float* values) {
@@ -328,6 +351,7 @@ API int glassgpt_forward(void* handle, void* cache, int n, const int32_t* rows, 
     });
 }
 
+#if !defined(__wasm__)  // what a page does not need
 API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, const int32_t* starts,
                        const int32_t* counts, const int32_t* tokens, const int32_t* targets, const int32_t* excluded,
                        int n_excluded, double* logprobs, int32_t* likeliest, int32_t* likeliest_allowed) {
@@ -338,7 +362,76 @@ API int glassgpt_score(void* handle, void* cache, int n, const int32_t* rows, co
         h->check();
     });
 }
+#endif
 
+// The embedding of a text from position `start` on: (n, C).
+API int glassgpt_embed(void* handle, int start, int n, const int32_t* tokens, float* out) {
+    return guarded([&] {
+        const Call h(handle);
+        check_text(h->model, start, n, tokens);
+        h->engine.embed_text(h->model, start, std::vector<int32_t>(tokens, tokens + n), out);
+        h->check();
+    });
+}
+
+// One block of one text: x (n, C) enters and leaves it. `tap` sees, and may change, the steps whose bits (in the order
+// of inspect/taps.py) are set in `wanted`; in WebAssembly, where it is null, it is the imported function `tap`.
+API int glassgpt_block(void* handle, void* cache, int layer, int start, int n, float* x, uint32_t wanted,
+                       int heads_at_once, Taps::Call tap, void* context, int parts) {
+    return guarded([&] {
+        const Call h(handle);
+#if defined(__wasm__)
+        if (!tap) tap = glassgpt_tap;
+#endif
+        if (wanted && !tap) throw Error("steps are wanted, but nobody to see them");
+        h->engine.run_block(h->model, static_cast<Cache*>(cache), layer, start, n, x,
+                            {wanted, heads_at_once, tap, context}, parts);
+        h->check();
+    });
+}
+
+// The final LayerNorm of n vectors.
+API int glassgpt_final_norm(void* handle, int n, const float* x, float* out) {
+    return guarded([&] {
+        const Call h(handle);
+        h->engine.final_norm(h->model, n, x, out);
+    });
+}
+
+// The products of n vectors with a matrix, without its bias: rows of ld numbers, with room for whole panels. which: as
+// in glassgpt_set_matrix, 1 the head, whether it is tied or not.
+API int glassgpt_times(void* handle, int layer, int which, int n, const float* x, float* out, int64_t ld, int parts) {
+    return guarded([&] {
+        const Call h(handle);
+        Matrix matrix = matrix_of(h->model, layer, which == 1 && h->model.tied ? 0 : which);
+        matrix.bias = nullptr;
+        h->engine.times_matrix(h->model, matrix, n, x, out, ld, parts);
+        h->check();
+    });
+}
+
+// The weights of one output of a matrix, as floats: a row of the embeddings, a column of the others.
+API int glassgpt_output(void* handle, int layer, int which, int output, float* out) {
+    return guarded([&] {
+        const Call h(handle);
+        const OwnedMatrix& matrix = matrix_of(h->model, layer, which == 1 && h->model.tied ? 0 : which);
+        if (output < 0 || output >= matrix.n_out) throw Error("no such output of the matrix");
+        embed(matrix, output, out);
+        h->check();
+    });
+}
+
+// Of n rows of logits: the ids and log-probabilities of the k likeliest tokens, [row][k]; and for the rows with a target
+// (not negative; `targets` may be null) its log-probability, its rank and the row's entropy, [row][3].
+API int glassgpt_read_logits(void* handle, int n, const float* logits, int64_t ld, int vocab_size, int k, int32_t* ids,
+                             double* log_p, const int32_t* targets, double* losses) {
+    return guarded([&] {
+        const Call h(handle);
+        h->engine.read_logits(n, logits, ld, vocab_size, {k, ids, log_p, targets, losses});
+    });
+}
+
+#if !defined(__wasm__)  // what a page does not need
 // limits: bytes a second read from memory, products and sums of bytes a second.
 API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
     return guarded([&] {
@@ -347,6 +440,7 @@ API int glassgpt_limits(void* handle, int64_t n_bytes, double* limits) {
         limits[1] = h->engine.int8_peak();
     });
 }
+#endif
 
 // Arrays have an element, or a row, for each row of the logits; filters[f] (one that is off), edit_ids and allowed may
 // be null.

@@ -13,7 +13,6 @@
 namespace glassgpt {
 
 constexpr size_t LARGE_PAGE = size_t(1) << 21;
-constexpr int STEP_TOKENS = 256;  // read in one pass: their activations fit a core's second cache
 constexpr int HEAD_TOKENS = 64;   // whose logits exist at a time when texts are scored
 
 // ---- memory, model and cache ----
@@ -53,12 +52,17 @@ void Memory::use_large_pages() {
 #endif
 }
 
+#if defined(__wasm__)
+constexpr size_t CHUNK = 0, CHUNK_ALIGNMENT = 64;  // every byte counts
+#else
 constexpr size_t CHUNK = size_t(1) << 28;  // address space; memory only where written
+constexpr size_t CHUNK_ALIGNMENT = LARGE_PAGE;
+#endif
 
 uint8_t* Arena::allocate(size_t n_bytes) {
     n_bytes = size_t(round_up(int64_t(n_bytes), 64));
     if (chunks_.empty() || chunks_.back().size - chunks_.back().taken < n_bytes) {
-        const size_t size = size_t(round_up(int64_t(std::max(n_bytes, CHUNK)), LARGE_PAGE)) + LARGE_PAGE;
+        const size_t size = size_t(round_up(int64_t(std::max(n_bytes, CHUNK)), int64_t(CHUNK_ALIGNMENT))) + CHUNK_ALIGNMENT;
         void* start = nullptr;
 #if defined(__linux__)
         start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -68,7 +72,7 @@ uint8_t* Arena::allocate(size_t n_bytes) {
         start = calloc(size, 1);
 #endif
         if (!start) throw Error("out of memory for " + std::to_string(n_bytes >> 20) + " MiB");
-        const size_t skip = size_t(round_up(int64_t(uintptr_t(start)), int64_t(LARGE_PAGE))) - uintptr_t(start);
+        const size_t skip = size_t(round_up(int64_t(uintptr_t(start)), int64_t(CHUNK_ALIGNMENT))) - uintptr_t(start);
         chunks_.push_back({static_cast<uint8_t*>(start), size, skip});
     }
     Chunk& chunk = chunks_.back();
@@ -172,17 +176,17 @@ void Step::plan_tiles(int queries) {
 
 Engine::Engine(const Kernels* k, int n_threads) : kernels(k), pool_(new Pool(n_threads)) {}
 
-void Engine::reserve(const Model& model, const Cache& cache) {
+void Engine::reserve(const Model& model, const Needed& needed) {
     const int64_t ld = round_up(model.shape.n_embd, PANEL);
     const int64_t ld_wide = round_up(std::max(3 * model.shape.n_embd, model.shape.d_mlp), PANEL);
-    const int64_t ld_q = round_up(std::max(model.shape.n_embd, model.shape.d_mlp), PANEL);
-    const int64_t ld_scores = round_up(cache.context, 64) + 64;
-    if (ld > space_.ld || ld_wide > space_.ld_wide || ld_q > space_.ld_q || cache.parts > space_.parts) {
+    const int64_t ld_q = round_up(std::max(model.shape.n_embd, model.shape.d_mlp), PANEL) * kernels->input_bytes;
+    const int64_t ld_scores = round_up(needed.context, 64) + 64;
+    if (ld > space_.ld || ld_wide > space_.ld_wide || ld_q > space_.ld_q || needed.parts > space_.parts) {
         space_.ld = std::max(ld, space_.ld);
         space_.ld_wide = std::max(ld_wide, space_.ld_wide);
         space_.ld_q = std::max(ld_q, space_.ld_q);
         space_.ld_groups = space_.ld_q / GROUP;
-        space_.parts = std::max(cache.parts, space_.parts);
+        space_.parts = std::max(needed.parts, space_.parts);
         const int64_t rounded = int64_t(space_.parts) * STEP_TOKENS;
         for (Memory* one : {&space_.x, &space_.normed, &space_.attended})
             *one = Memory(size_t(STEP_TOKENS * space_.ld) * 4);
@@ -208,10 +212,15 @@ void Engine::quantize_token(const Matrix& w, const InputParts& in, int64_t token
         uint8_t* q = const_cast<uint8_t*>(part.q) + token * part.ldq;
         float* scale = const_cast<float*>(part.scale) + at;
         int32_t* zero = const_cast<int32_t*>(part.zero) + at;
-        if (w.dtype == INT8) kernels->quantize_row(x, w.n_in, w.in_padded, q, scale, zero);
+        if (w.dtype == INT8 && kernels->input_bytes == 2 && in.n > 1)
+            kernels->quantize_wide(x, w.n_in, w.in_padded, reinterpret_cast<int16_t*>(q), scale, zero);
+        else if (w.dtype == INT8) kernels->quantize_row(x, w.n_in, w.in_padded, q, scale, zero);
         else kernels->quantize_groups(x, w.n_in, w.in_padded, q, scale, zero);
         if (p == in.n - 1) return;
-        if (w.dtype == INT8)
+        if (w.dtype == INT8 && kernels->input_bytes == 2)
+            for (int k = 0; k < w.n_in; k++)
+                rest[k] = x[k] - float(reinterpret_cast<const int16_t*>(q)[place_of_pair(k)]) * *scale;
+        else if (w.dtype == INT8)
             for (int k = 0; k < w.n_in; k++) rest[k] = x[k] - float(int(q[k]) - *zero) * *scale;
         else
             for (int k = 0; k < w.n_in; k++) rest[k] = x[k] - float(int8_t(q[k])) * scale[k / GROUP];
@@ -364,7 +373,7 @@ template <class Head>
 void Engine::in_steps(const Model& model, Cache& cache, const std::vector<Span>& spans, Wanted wanted,
                       const int32_t* targets, const Head& head) {
     check_spans(model, cache, spans);
-    reserve(model, cache);
+    reserve(model, {cache.context, cache.parts});
     const OwnedMatrix& matrix = model.tied ? model.wte : model.head;
     const Pool::Active active(*pool_);
     int64_t number = 0, kept = 0;  // tokens read, and kept, so far

@@ -135,6 +135,26 @@ struct Span {
 
 enum Wanted : int { NONE = 0, LAST = 1, ALL = 2 };
 
+constexpr int STEP_TOKENS = 256;  // read in one pass: their activations fit a core's second cache
+
+// The steps of a block, in the order of BLOCK_STEPS in inspect/taps.py.
+enum BlockStep : int {
+    LN_1, ATTN_Q, ATTN_K, ATTN_V, ATTN_SCORES, ATTN_SCALED, ATTN_MASKED, ATTN_WEIGHTS, ATTN_Z, ATTN_MERGED, ATTN_PROJ,
+    RESID_MID, LN_2, MLP_FC, MLP_GELU, MLP_PROJ, RESID_POST
+};
+
+// Who sees a block's steps, and may change them.
+struct Taps {
+    // `rows` vectors of `columns` numbers, each `ld` after the one before; of `heads` heads from `first` on, one after
+    // the other, where the step has heads.
+    typedef void (*Call)(void* context, int step, int first, int heads, float* values, int rows, int columns, int ld);
+    uint32_t wanted = 0;     // a bit for each step
+    int heads_at_once = 1;   // more take more memory
+    Call call = nullptr;
+    void* context = nullptr;
+};
+struct Rows;
+
 // What the forward pass needs besides weights and cache, kept from call to call.
 struct Workspace {
     Memory x, normed, attended, wide;           // float32 [token][ld or ld_wide]
@@ -200,6 +220,23 @@ public:
     };
     void score(const Model& model, Cache& cache, const std::vector<Span>& spans, const Scores& scores);
     void draw(const Draws& draws);
+
+    // One text, in parts (trace.cpp). Vectors lie one after the other: x is (n, C).
+    void embed_text(const Model& model, int start, const std::vector<int32_t>& tokens, float* out);
+    // x enters the block and leaves it; tokens from position `start` on see the row 0 of a cache, if there is one.
+    void run_block(const Model& model, Cache* cache, int layer, int start, int n, float* x, const Taps& taps,
+                   int parts);
+    struct Readings {
+        int k;
+        int32_t* ids;            // [row][k]
+        double* log_p;           // [row][k]
+        const int32_t* targets;  // [row], negative for none; or null
+        double* losses;          // [row][3]
+    };
+    void read_logits(int n, const float* logits, int64_t ld, int vocab_size, const Readings& readings);
+    void final_norm(const Model& model, int n, const float* x, float* out);
+    void times_matrix(const Model& model, const Matrix& matrix, int n, const float* x, float* out, int64_t ld,
+                      int parts);
     int n_threads() const { return pool_->size(); }
     double read_bandwidth(size_t n_bytes);  // bytes a second that all threads together read from memory
     double int8_peak();                     // products and sums of bytes a second in all threads, two for each pair
@@ -211,7 +248,7 @@ public:
     void place(Model& model, OwnedMatrix& matrix, int n_out, int n_in, const Panels& panels);
 
     const Kernels* kernels;
-    std::mutex mutex;  // one call at a time: a second would compete for the same cores
+    std::recursive_mutex mutex;  // one call at a time, and those of its taps: others would compete for the same cores
 
 private:
     template <class Head>
@@ -226,7 +263,16 @@ private:
     void quantize_token(const Matrix& w, const InputParts& in, int64_t token, int thread);
     InputParts normalize(const Matrix& w, const float* x, int64_t ldx, const Memory& weight, const Memory& bias,
                          float eps, int n, int parts);
-    void reserve(const Model& model, const Cache& cache);
+    struct Needed {
+        int context, parts;
+    };
+    void reserve(const Model& model, const Needed& needed);
+    void linear(const Matrix& w, const float* x, int64_t ldx, int n, float* out, int64_t ldo, int epilogue,
+                int activation, int parts);
+    void normalize_rows(const Memory& weight, const Memory& bias, const Shape& shape, const float* x, int64_t ldx,
+                        int n, float* out, int64_t ldo);
+    void attend_shown(const Model& model, Cache* cache, int layer, int start, int first, int last, const Rows& qkv,
+                      Rows& merged, int n, const Taps& taps);
     std::unique_ptr<Pool> pool_;
     Workspace space_;
 };

@@ -60,6 +60,9 @@ static bool has_neon_dot() {
 }
 
 std::vector<const Kernels*> available_kernels() {
+#if defined(__wasm__)
+    return {wasm_kernels()};
+#else
     std::vector<const Kernels*> found{portable_kernels()};
     auto add = [&](const Kernels* kernels, bool runs) {
         if (kernels && runs) found.push_back(kernels);
@@ -70,6 +73,7 @@ std::vector<const Kernels*> available_kernels() {
     add(neon_kernels(), true);
     add(neon_dot_kernels(), has_neon_dot());
     return found;
+#endif
 }
 
 }  // namespace glassgpt

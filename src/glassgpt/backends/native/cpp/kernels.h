@@ -21,6 +21,10 @@ struct Inputs {
     int64_t ld_groups = 0;
 };
 
+// Kernels whose inputs are 16-bit integers take those of every four in the order 0, 2, 1, 3: pairs that meet the even
+// and the odd bytes of the weights.
+constexpr int place_of_pair(int k) { return (k & ~3) + ((k & 1) << 1) + ((k & 2) >> 1); }
+
 // Numbers in one byte, or as a sum of up to three: what the first rounds off is rounded in the second, and so on. Three
 // give float32's own precision.
 constexpr int MAX_PARTS = 3;
@@ -76,11 +80,15 @@ struct LowRank {
 struct Kernels {
     const char* name;
     int queries;  // how many `attend` computes best at a time
+    int input_bytes;  // of the integers that meet int8 weights: 1, or 2 with zero 0
     // Tokens [first, last) times the outputs of one panel.
     void (*matmul)(const Matmul&, int panel, int first, int last);
     void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
     // n floats to q[0..n_padded): value = (q - zero) * scale with q in 1..255.
+    // Of `input_bytes` each, the latter less the zero.
     void (*quantize_row)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* zero);
+    // Where input_bytes is 2: all 16 bits, for sums of several.
+    void (*quantize_wide)(const float* x, int n, int n_padded, int16_t* q, float* scale, int32_t* zero);
     // Signed values with a scale for each group of 32, and -8 times the sum of each group.
     void (*quantize_groups)(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* offset);
     void (*store_key)(const float* k, const HeadCache& cache, int position);
@@ -88,6 +96,7 @@ struct Kernels {
     void (*attend)(const Attention&);
     void (*activate)(float* x, int n, int activation);
     void (*add_low_rank)(const LowRank&, const float* x, float* out);
+    void (*exponentials)(float* x, int n);  // x becomes e^x
     // max over x, the index of the first that is as large, and sum(exp(x - max)), in float64.
     void (*softmax_sum)(const float* x, int n, float* best, int* argbest, double* sum);
     // sum(exp((x - best) / temperature)), all in float64.
@@ -103,6 +112,7 @@ const Kernels* avx2_vnni_kernels();
 const Kernels* avx512_kernels();
 const Kernels* neon_kernels();
 const Kernels* neon_dot_kernels();
+const Kernels* wasm_kernels();
 
 std::vector<const Kernels*> available_kernels();  // that this CPU can run, the best last
 

@@ -32,6 +32,12 @@ INLINE void times(const Function& function) {
     times(function, std::make_integer_sequence<int, N>{});
 }
 
+#if defined(HAS_NO_FMA)
+INLINE F multiply_add(F x, F y, F z) { return add(mul(x, y), z); }
+#else
+INLINE F multiply_add(F x, F y, F z) { return fma(x, y, z); }
+#endif
+
 // ---- elementary functions ----
 
 inline float horizontal_sum(F a) {
@@ -127,6 +133,12 @@ void add_low_rank(const LowRank& w, const float* x, float* out) {
     for (; first < w.rank; first++) add_ranks<1>(w, first, x, out);
 }
 
+void exponentials(float* x, int n) {
+    const int whole = n / 16 * 16, rest = n - whole;
+    for (int i = 0; i < whole; i += 16) store(x + i, exponential(load(x + i)));
+    if (rest) store_some(x + whole, exponential(load_some(x + whole, rest)), rest);
+}
+
 // ---- norms and quantization ----
 
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* out) {
@@ -169,6 +181,31 @@ inline void store_up_to(uint8_t* q, I value, int i, int n) {
 // 1 / step, or 0 where the quotient, or a product with it, would not be finite: then all integers are that of zero.
 inline float inverse_of(float step) { return step > 1e-30f && step < 1e30f ? 1.0f / step : 0.0f; }
 
+inline void store_pairs(F value, int i, int n, int16_t* q) {
+    float steps[16];
+    store(steps, value);
+    for (int j = 0; j < 16 && i + j < n; j++) q[place_of_pair(i + j)] = int16_t(steps[j]);
+}
+
+// As 16-bit integers around 0, so small that no sum of products with bytes exceeds 32 bits.
+void quantize_wide(const float* x, int n, int n_padded, int16_t* q, float* scale, int32_t* zero_point) {
+    F size = zero(), finite = zero();
+    for (int i = 0; i < n; i += 16) {
+        F value = load_up_to(x, i, n);
+        finite = fma(value, zero(), finite);
+        size = max(max(value, sub(zero(), value)), size);
+    }
+    const int limit = 0x7fffffff / (128 * n_padded) < 32767 ? 0x7fffffff / (128 * n_padded) : 32767;
+    const float step = horizontal_max(size) / float(limit), inverse = inverse_of(step);
+    *scale = step + horizontal_sum(finite);
+    *zero_point = 0;
+    for (int i = 0; i < n_padded; i += 16) {
+        F value = i < n ? load_up_to(x, i, n) : zero();
+        F moved = max(min(mul(value, set(inverse)), set(float(limit))), set(float(-limit)));
+        store_pairs(to_float(to_int(moved)), i, n_padded, q);
+    }
+}
+
 void quantize_row(const float* x, int n, int n_padded, uint8_t* q, float* scale, int32_t* zero_point) {
     F lowest = zero(), highest = zero(), finite = zero();
     for (int i = 0; i < n; i += 16) {
@@ -182,11 +219,15 @@ void quantize_row(const float* x, int n, int n_padded, uint8_t* q, float* scale,
     const float inverse = inverse_of(step);
     const int32_t middle = inverse > 0 ? 1 + int32_t(-low * inverse + 0.5f) : 1;
     *scale = step + horizontal_sum(finite);
-    *zero_point = middle;
+    *zero_point = INPUT_BYTES == 2 ? 0 : middle;
     for (int i = 0; i < n_padded; i += 16) {
         F value = i < n ? load_up_to(x, i, n) : zero();
         F moved = add(to_float(to_int(mul(value, set(inverse)))), set(float(middle)));
-        store_up_to(q, to_int(max(min(moved, set(255.0f)), set(1.0f))), i, n_padded);
+        moved = max(min(moved, set(255.0f)), set(1.0f));
+        if constexpr (INPUT_BYTES == 2)
+            store_pairs(sub(moved, set(float(middle))), i, n_padded, reinterpret_cast<int16_t*>(q));
+        else
+            store_up_to(q, to_int(moved), i, n_padded);
     }
 }
 
@@ -243,7 +284,7 @@ void float_tile(const Matmul& m, int panel, int first, int vector) {
         times<WIDTH>([&](auto j) FORCED { weights[j] = Type::read(w + j * 16 * Type::bytes); });
         times<TOKENS>([&](auto i) FORCED {
             F value = set(x[i * ldx + k]);
-            times<WIDTH>([&](auto j) FORCED { sums[i][j] = fma(value, weights[j], sums[i][j]); });
+            times<WIDTH>([&](auto j) FORCED { sums[i][j] = multiply_add(value, weights[j], sums[i][j]); });
         });
     }
     times<TOKENS>([&](auto i) FORCED {
@@ -263,7 +304,7 @@ void int8_tile(const Matmul& m, int panel, int first, int vector) {
         W weights[WIDTH];
         times<WIDTH>([&](auto j) FORCED { weights[j] = load_bytes(w + 64 * j); });
         times<TOKENS>([&](auto i) FORCED {
-            X x = broadcast_int8(q + i * ldq + k);
+            X x = broadcast_int8(q + i * ldq + k * INPUT_BYTES);
             times<WIDTH>([&](auto j) FORCED { sums[i][j] = dot_int8(sums[i][j], x, weights[j]); });
         });
     }
@@ -627,8 +668,8 @@ float multiply_bytes(int n) {
 }
 
 inline Kernels table(const char* name) {
-    return {name,         ATTEND_QUERIES, matmul,       layer_norm, quantize_row, quantize_groups, store_key,
-            store_value,  attend,       activate,   add_low_rank, softmax_sum, weight_sum, multiply_bytes, PEAK_SUMS * 64};
+    return {name,      ATTEND_QUERIES, INPUT_BYTES, matmul,       layer_norm,  quantize_row, quantize_wide, quantize_groups, store_key,
+            store_value, attend,       activate,    add_low_rank, exponentials, softmax_sum,  weight_sum,    multiply_bytes,  PEAK_SUMS * 64};
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <mutex>
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__wasm__)
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace glassgpt {
 
-#if defined(_WIN32)  // where a mapped file cannot be truncated
+#if defined(_WIN32) || defined(__wasm__)  // where a mapped file cannot be truncated
 
 MappedRange::~MappedRange() {}
 bool MappedRange::add(const void*, size_t n_bytes) {

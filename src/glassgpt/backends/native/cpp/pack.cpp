@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__wasm__)
 #include <unistd.h>
 #endif
 
@@ -220,7 +220,7 @@ void Engine::pack(Arena& arena, OwnedMatrix& m, int n_out, int n_in, int dtype, 
 
 // Exactly these bytes of an open file; false if it has become shorter or cannot be read.
 static bool read_at(int file, int64_t offset, int8_t* to, size_t n) {
-#if defined(_WIN32)
+#if defined(_WIN32) || defined(__wasm__)
     (void)file, (void)offset, (void)to, (void)n;
     return false;
 #else

@@ -5,6 +5,7 @@
 
 namespace {
 
+constexpr int INPUT_BYTES = 1;  // of the integers that meet int8 weights
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int TILE_TOKENS = 2, TILE_VECTORS = 1, GROUP_TOKENS = 2, ATTEND_QUERIES = 2, ATTEND_VECTORS = 1;
 #else

@@ -5,6 +5,7 @@
 
 namespace {
 
+constexpr int INPUT_BYTES = 1;  // of the integers that meet int8 weights
 constexpr int TILE_TOKENS = 4, TILE_VECTORS = 1;  // 16 sums in 32 registers
 constexpr int GROUP_TOKENS = 2;
 constexpr int ATTEND_QUERIES = 4, ATTEND_VECTORS = 1;
