@@ -2,7 +2,9 @@
 // Nothing is believed that the file is too short to back (weights/gguf_file.py).
 import { shown } from "./bytes.js";
 import { readConfig } from "./config.js";
-import { BPETokenizer, END_OF_TEXT, readTokenizer } from "./tokenizer.js";
+import { END_OF_TEXT } from "./base-tokenizer.js";
+import { BPETokenizer } from "./bpe.js";
+import { readTokenizer } from "./tokenizer.js";
 import { UserError } from "./wasm.js";
 import { halfToFloat } from "./weights.js";
 

@@ -22,7 +22,7 @@ const MAX_TOKENS = 1024; // the context of the published models; a longer one is
 /** @typedef {{ids: Int32Array, logP: Float64Array, losses: Float64Array | null}} Readings [row][k], and [row][3]: log p, rank and entropy */
 
 export class Model {
-  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("./tokenizer.js").Tokenizer | null, name: string, number: number, notes?: string}} parts */
+  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("./base-tokenizer.js").Tokenizer | null, name: string, number: number, notes?: string}} parts */
   constructor({ wasm, handle, config, vectors, tokenizer, name, number }) {
     this.wasm = wasm;
     this.handle = handle;

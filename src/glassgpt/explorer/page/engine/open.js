@@ -135,7 +135,7 @@ async function readFolder(stream, find) {
   return { config, tensors: placed, tokenizer };
 }
 
-/** @param {import("./tokenizer.js").Tokenizer | null} tokenizer @param {number} embeddings @param {string} file */
+/** @param {import("./base-tokenizer.js").Tokenizer | null} tokenizer @param {number} embeddings @param {string} file */
 function checkTokenizer(tokenizer, embeddings, file) {
   if (tokenizer && !tokenizer.fits(embeddings)) {
     throw new UserError(`The tokenizer has ${tokenizer.tokens.length.toLocaleString("en")} tokens, but the model of ${file} has ${embeddings.toLocaleString("en")} embeddings. Use the tokenizer that belongs to the model.`);
