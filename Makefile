@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native test-native test-scripts test-clients test-doors test-ray test-lab wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native wasm site test-native test-scripts test-clients test-doors test-ray test-lab wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -59,6 +59,14 @@ style: .venv/installed-dev page-tools
 # The C++ engine. Installing the package builds it; this builds it again after a change, or says why it cannot.
 native: .venv/installed
 	@$(BIN)/python src/glassgpt/backends/native/build.py --if-stale
+
+# The engine for pages without a server. The file is committed: the same compiler makes the same bytes.
+wasm: .venv/installed
+	$(BIN)/python -m glassgpt.backends.native.wasm
+
+# The documentation, and the Explorer as a site beside it.
+site: docs
+	$(BIN)/glassgpt site -o site/explorer --model default --model tiny --model music
 
 # Every script that makes a figure, a table or a page of the documentation, and every recipe in miniature.
 test-scripts: .venv/installed-dev native

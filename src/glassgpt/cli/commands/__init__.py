@@ -75,6 +75,14 @@ COMMANDS = {
             "glassgpt course 3 --to lessons/ --no-open",
         ),
     ),
+    "site": Command(
+        "write that page as a folder that needs no server",
+        (
+            "glassgpt site -o mysite",
+            'glassgpt site -o mysite --model tiny --text "A robot must obey"',
+            "glassgpt site -o mysite --model runs/mine --model default",
+        ),
+    ),
     "translate": Command(
         "translate English into French, or French into English",
         (

@@ -87,6 +87,7 @@ function forget(number) {
 async function load(number, { name, files, bytes }) {
   const report = (/** @type {string} */ phase, loaded = 0, total = bytes, message = "") => post({ type: "loading", name, number, phase, loaded, total, message });
   try {
+    if (!(await confirmed(number, name, bytes))) throw new UserError(`${name} was not opened: its ${Math.round(bytes / 1e6)} MB were not wanted.`, 409);
     report("download");
     const found = await openModel(/** @type {ModelFile[]} */ (files), await /** @type {Promise<WebAssembly.Module>} */ (module), { name, number }, (loaded, total) => report("download", loaded, total));
     report("ready", bytes);
@@ -95,6 +96,18 @@ async function load(number, { name, files, bytes }) {
     report("failed", 0, bytes, error instanceof Error ? error.message : String(error));
     throw error;
   }
+}
+
+/** @type {Map<number, (yes: boolean) => void>} questions that the page has not answered yet */
+const questions = new Map();
+
+/** Whether a model of the site is to be downloaded: the page asks where it would be too much. @param {number} number @param {string} name @param {number} bytes @returns {Promise<boolean>} */
+function confirmed(number, name, bytes) {
+  if (offered[number]?.describe === null) return Promise.resolve(true); // it was dropped, and is here already
+  return new Promise((resolve) => {
+    questions.set(number, resolve);
+    post({ type: "confirm", number, model: { name, bytes } });
+  });
 }
 
 /** A model that was dropped on the page: it is opened at once, so that a mistake is known at once. @param {File[]} files */
@@ -127,8 +140,9 @@ function inTurn(work) {
 const aborted = new Set();
 
 /** @param {any} message */
-async function answer({ type, number, key, body, files, site, base }) {
+async function answer({ type, number, key, body, files, site, base, yes }) {
   switch (type) {
+    case "confirmed": return questions.get(number)?.(yes);
     case "start": return start(site, base);
     case "abort":
       aborted.add(number);

@@ -1,7 +1,9 @@
-// All requests to the server. An exported page has no server and takes its responses from its bundle.
+// All requests to the server. An exported page has no server and takes its responses from its bundle; a site has none
+// either, and its worker answers.
 
 import { translated } from "../languages/server.js";
 import { t } from "../languages/language.js";
+import { site } from "./site.js";
 
 /** Relative to where the page was opened: the app may be mounted under a prefix. */
 const ROOT = new URL("api/v1", document.baseURI).href;
@@ -130,7 +132,7 @@ async function send(path, body, signal) {
 async function sendRaw(path, init) {
   let response;
   try {
-    response = await fetch(ROOT + path, init);
+    response = await (site ? site.respond(path, init) : fetch(ROOT + path, init));
   } catch (error) {
     if (isAbort(error)) throw error;
     api.lost();
