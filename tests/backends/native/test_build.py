@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def test_a_compiler_that_fails_leaves_nothing(compiler: str, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(shutil.which("true") is None, reason="there is no program of that name here: Windows")
 def test_a_program_that_is_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`CXX=true` succeeds at everything and writes nothing."""
     monkeypatch.setenv("CXX", "true")
