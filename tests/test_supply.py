@@ -137,7 +137,8 @@ def test_every_locked_file_has_its_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("light", ["serve"]), ("dev", ["serve", "dev"]), ("ray", ["ray"])]
+    ("lock", "extras"),
+    [("light", ["serve"]), ("dev", ["serve", "dev"]), ("ray", ["ray"]), ("doors", ["serve"])],
 )
 def test_the_locks_have_all_that_pyproject_wants_but_torch(lock: str, extras: list[str]) -> None:
     """Else pip would not notice: it installs a lock with --no-deps. `make lock` updates them."""
@@ -146,7 +147,7 @@ def test_the_locks_have_all_that_pyproject_wants_but_torch(lock: str, extras: li
     assert "torch" not in locked
 
 
-@pytest.mark.parametrize("lock", ["light", "dev", "ray", "lab"])
+@pytest.mark.parametrize("lock", ["light", "dev", "ray", "lab", "doors"])
 def test_the_locks_have_the_versions_that_were_tested_together(lock: str) -> None:
     tested = pins((ROOT / "constraints.txt").read_text("utf-8"))
     locked = pins(LOCKS[lock])

@@ -28,6 +28,18 @@ def test_ten_candidates_most_likely_first(glassgpt, tiny):
     assert [int(row.split()[-1]) for row in rows] == [token_id for token_id, _ in expected]
 
 
+def test_those_that_min_p_leaves(glassgpt, tiny):
+    answer = glassgpt("next", "A robot", "--min-p", "0.01", "--json", "--model", tiny)
+    found = [each["probability"] for each in json.loads(answer.out)["next"]]
+    every = [p for _, p in package.load(tiny).next("A robot", 500)]
+    assert found == pytest.approx([p for p in every if p >= 0.01 * every[0]])
+    assert len(found) > 10  # not the usual ten
+    answer = glassgpt("next", "A robot", "--min-p", "0.01", "-k", "3", "--json", "--model", tiny)
+    assert [each["probability"] for each in json.loads(answer.out)["next"]] == found[:3]
+    answer = glassgpt("next", "A robot", "--min-p", "2", "--model", tiny)
+    assert (answer.code, "--min-p is 2" in answer.err) == (2, True)
+
+
 def test_the_table_in_a_pipe_is_the_one_on_a_terminal(capsys):
     """Written without rich's tables: the same text, wide letters and all."""
     rows = [["1", "数", "99.00%", terminal.plain_bar(1, 30), "7"], ["10", "␣old", "0.50%", "", "50256"]]

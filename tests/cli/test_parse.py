@@ -262,3 +262,25 @@ def test_bash_completion(glassgpt, tmp_path, line: str, offered: str) -> None:
     code = f'source "$0"; COMP_WORDS=("$@"); COMP_CWORD={len(words) - 1}; _glassgpt; echo "${{COMPREPLY[*]}}"'
     done = subprocess.run(["bash", "-c", code, tmp_path / "script", *words], capture_output=True, text=True)
     assert done.stdout.strip() == offered, done.stderr
+
+
+def test_the_man_page_has_every_command_and_option(glassgpt, tmp_path) -> None:
+    import shutil
+    import subprocess
+
+    from glassgpt.cli.commands import COMMANDS
+    from glassgpt.cli.parser.options import read_signature
+    from glassgpt.cli.parser.parse import load_command
+
+    page = glassgpt("completion", "man").out
+    plain = page.replace("\\-", "-").replace("\\(dq", '"')
+    for name in COMMANDS:
+        assert f'.SS "glassgpt {name} ' in plain
+        for option in read_signature(load_command(name)).options:
+            assert all(word in plain or option.is_positional for word in option.names), option.name
+    if shutil.which("groff") is not None:
+        (tmp_path / "glassgpt.1").write_text(page)
+        command = ["groff", "-man", "-Tutf8", "-ww", str(tmp_path / "glassgpt.1")]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "--max-new-tokens" in done.stdout.replace("\u2010", "-")

@@ -21,6 +21,7 @@ from glassgpt.errors import FileFormatError, iconv_advice
 from glassgpt.files import file_size
 from glassgpt.files.optional import import_package
 from glassgpt.files.parquet import damaged_error, open_parquet, read_column
+from glassgpt.files.tables import DELIMITERS, read_arrow_column, read_csv_column
 from glassgpt.progress import Advance
 
 BLOCK = 1 << 20  # bytes read at a time
@@ -36,10 +37,11 @@ class SourceFile:
     """An input file as it was found; `read_documents` reads it."""
 
     path: Path
-    kind: str  # "text", "jsonl", "parquet"; `train.data` adds "tokens"
+    kind: str  # "text", "lines", "jsonl", "parquet", "csv", "arrow"; `train.data` adds "tokens"
     compression: str  # ".gz", ".xz", ".zst" or ""
     size: int  # bytes on disk
     mtime_ns: int
+    column: str = "text"  # of a table, or the field of a .jsonl
 
     @classmethod
     def open(cls, path: Path) -> SourceFile:
@@ -48,13 +50,13 @@ class SourceFile:
         return cls.of_kind(path, kind if kind else "text", compression)
 
     @classmethod
-    def of_kind(cls, path: Path, kind: str, compression: str) -> SourceFile:
+    def of_kind(cls, path: Path, kind: str, compression: str, column: str = "text") -> SourceFile:
         size = file_size(path)
         if compression == ".zst":
             import_package("zstandard", path)
-        if kind == "parquet":
+        if kind in ("parquet", "arrow"):
             import_package("pyarrow", path)
-        return cls(path, kind, compression, size, path.stat().st_mtime_ns)
+        return cls(path, kind, compression, size, path.stat().st_mtime_ns, column)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ def read_documents(chunk: Chunk, on_read: Advance = lambda n: None) -> Iterator[
 
     A .txt arrives in blocks, the last of them empty; a .jsonl line and a .parquet row are a document each.
     """
-    readers = {"text": _read_text, "jsonl": _read_json_lines, "parquet": _read_parquet}
+    readers = {
+        "text": _read_text, "lines": _read_plain_lines, "jsonl": _read_json_lines, "parquet": _read_parquet,
+        "csv": _read_csv, "arrow": _read_arrow,
+    }  # fmt: skip
     with explain_read_errors(chunk.source):
         yield from readers[chunk.source.kind](chunk, on_read)
 
@@ -152,14 +157,49 @@ def _read_json_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool
             raise FileFormatError(
                 f"{_locate(chunk, number)} is not JSON that can be read: {error}."
             ) from None
-        text = record.get("text") if isinstance(record, dict) else None
+        name = chunk.source.column
+        text = record.get(name) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            wrong = isinstance(record, dict) and "text" in record
-            problem = f'"text" of type {type(text).__name__}, not a string' if wrong else 'no "text" field'
+            wrong = isinstance(record, dict) and name in record
+            problem = (
+                f'"{name}" of type {type(text).__name__}, not a string' if wrong else f'no "{name}" field'
+            )
             raise FileFormatError(
-                f'{_locate(chunk, number)} has {problem}. Each line must look like {{"text": "..."}}.'
+                f'{_locate(chunk, number)} has {problem}. Each line must look like {{"{name}": "..."}}.'
             )
         yield text, True
+
+
+def _read_plain_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
+    """A document for each line that is not blank."""
+    for number, line in _read_lines(chunk, on_read):
+        if number == 1 and chunk.start == 0:
+            refuse_utf16(line, chunk.source.path, chunk.source.path)
+        if line.isspace() or not line:
+            continue
+        try:
+            text = line.decode("utf-8-sig" if number == 1 and chunk.start == 0 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(chunk, number, error) from None
+        yield text.rstrip("\r"), True
+
+
+def _read_csv(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
+    source = chunk.source
+    delimiter = DELIMITERS[split_suffix(source.path)[0]]
+    for _, text in read_csv_column(read_blocks(chunk, on_read), source.path, delimiter, source.column):
+        if text:
+            yield text, True
+
+
+def _read_arrow(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
+    path, column = chunk.source.path, chunk.source.column
+    on_read(chunk.source.size)
+    for row, text in enumerate(read_arrow_column(path, column), start=1):
+        if not isinstance(text, str):
+            raise FileFormatError(f"{path}, row {row} has no text. Remove such rows.")
+        if text:
+            yield text, True
 
 
 def _read_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[int, bytes]]:
@@ -187,13 +227,14 @@ def _read_lines(chunk: Chunk, on_read: Advance) -> Iterator[tuple[int, bytes]]:
 
 def _read_parquet(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
     path = chunk.source.path
-    with open_parquet(path) as table:
+    column = chunk.source.column
+    with open_parquet(path, column) as table:
         metadata = table.metadata
         row = sum(metadata.row_group(i).num_rows for i in range(min(chunk.start, metadata.num_row_groups)))
         bytes_per_row = chunk.source.size / max(1, metadata.num_rows)
     is_empty = True
     texts = read_column(
-        path, "text", chunk.start, chunk.stop, lambda rows: on_read(int(bytes_per_row * rows))
+        path, column, chunk.start, chunk.stop, lambda rows: on_read(int(bytes_per_row * rows))
     )
     for text in texts:
         row, is_empty = row + 1, False
@@ -312,13 +353,14 @@ def _decompress_zst(raw: IO[bytes], path: Path) -> Iterator[bytes]:
 def align(raw: IO[bytes], source: SourceFile, offset: int) -> int:
     """The first position at or after `offset` where the file can be cut: a pure function of the file.
 
-    A .jsonl is cut after a line. A text is cut before a newline that follows a visible ASCII character, so
-    that no word is cut in two; if there is none for a megabyte, between any two characters.
+    A .jsonl, or a text of lines, is cut after a line. Another text is cut before a newline that follows a
+    visible ASCII character, so that no word is cut in two; if there is none for a megabyte, between any two
+    characters.
     """
     if offset in (0, source.size):
         return offset
     raw.seek(offset - 1)
-    if source.kind == "jsonl":
+    if source.kind in ("jsonl", "lines"):
         at = offset - 1
         while block := raw.read(BLOCK):
             newline = block.find(b"\n")

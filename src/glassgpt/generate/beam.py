@@ -65,7 +65,7 @@ def beam_search(
         raise SettingError("beam search needs a width. Write beams=4, for example.")
     if settings.beams > backend.rows:
         raise SettingError(f"beams {settings.beams} is more than the {backend.rows} rows of the cache.")
-    if settings.stop and tokenizer is None:
+    if settings.stops_at_text and tokenizer is None:
         raise UserError("stop strings need a tokenizer, and this model came without one; use stop_tokens.")
     return _Search(backend, prompt, settings, settings.beams, tokenizer).run()
 
@@ -217,7 +217,7 @@ class _Search:
         return processor
 
     def _text(self, hypothesis: Hypothesis) -> tuple[str, bool]:
-        out = Detokenizer(self.tokenizer, self.settings.stop, self.settings.min_new_tokens)
+        out = Detokenizer(self.tokenizer, self.settings)
         for token in hypothesis.tokens[: len(hypothesis.tokens) - hypothesis.ended]:
             if out.push(token)[1]:
                 return out.text, True
@@ -225,7 +225,7 @@ class _Search:
         return out.text, False
 
     def _has_stop(self, hypothesis: Hypothesis) -> bool:
-        return bool(self.settings.stop) and self._text(hypothesis)[1]
+        return self.settings.stops_at_text and self._text(hypothesis)[1]
 
     def _finish(self, hypothesis: Hypothesis, reason: str) -> None:
         score = hypothesis.score(self.settings.length_penalty)

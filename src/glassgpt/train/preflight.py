@@ -22,7 +22,7 @@ from glassgpt.files import (
 from glassgpt.ranges import TRAINING_SEEDS, check_number, check_whole
 from glassgpt.tasks.definition import Task, load_task
 from glassgpt.train.checkpoint.run_folder import list_checkpoints
-from glassgpt.train.data.find_files import find_sources
+from glassgpt.train.data.find_files import WHOLE, Reading, find_sources
 from glassgpt.train.data.shards import open_splits
 from glassgpt.train.finetune.state import is_interrupted, read_state
 from glassgpt.train.settings import read_settings
@@ -92,6 +92,7 @@ class TuneInputs:
     task: Task | None
     seconds: float  # the time limit
     saved: dict[str, Any] | None  # the state of the run that is resumed
+    reading: Reading
 
 
 def check_tune_inputs(
@@ -103,6 +104,8 @@ def check_tune_inputs(
     lora: bool = False,
     adapter: bool = False,
     format: str | None = None,
+    lines: bool = False,
+    column: str | None = None,
     minutes: float | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -120,15 +123,18 @@ def check_tune_inputs(
     saved = read_state(target) if resume else None
     definition = task if task is None or isinstance(task, Task) else load_task(task)
     check_adapter(adapter, lora, definition, format)
+    reading = Reading(lines, column)
     if definition is None:
-        find_sources(inputs)
+        find_sources(inputs, reading=reading)
+    elif reading != WHOLE:
+        raise SettingError("--lines and --column are for texts; --task reads its own fields. Leave them out.")
     else:
         check_exist(inputs)
     check_attention(load_config(model), model)
     seconds = 60.0 * (MINUTES if minutes is None else minutes)
     if saved is not None and minutes is None:
         seconds = saved["seconds_total"]
-    return TuneInputs(inputs, target, definition, seconds, saved)
+    return TuneInputs(inputs, target, definition, seconds, saved, reading)
 
 
 def check_exist(files: Sequence[str | Path]) -> None:

@@ -240,16 +240,17 @@ _MODEL_FILES = (
 )
 
 
+def is_model_file(path: Path) -> bool:
+    """Whether its name is that of a model's file."""
+    return any(path.match(pattern) for pattern in _MODEL_FILES)
+
+
 def check_only_model_files(path: Path) -> None:
     """Refuse to replace a folder that contains anything but a model, or a device."""
     check_not_device(path)
     if not path.is_dir():
         return
-    foreign = sorted(
-        entry.name
-        for entry in path.iterdir()
-        if entry.is_dir() or not any(entry.match(pattern) for pattern in _MODEL_FILES)
-    )
+    foreign = sorted(entry.name for entry in path.iterdir() if entry.is_dir() or not is_model_file(entry))
     if foreign:
         raise SettingError(
             f"{path} contains {foreign[0]!r}, which is not part of a model; writing there would remove it. "

@@ -113,8 +113,13 @@ COMMANDS = {
         (
             "glassgpt serve",
             "glassgpt serve --model gpt2 --model mine=runs/mine --port 9000",
+            "glassgpt serve --model default --lora news=news-adapter --lora tales=tales-adapter",
             "glassgpt serve --host 0.0.0.0 --api-key secret --max-batch-size 32",
         ),
+    ),
+    "mcp": Command(
+        "offer a model to an assistant as tools (MCP)",
+        ("glassgpt mcp", "glassgpt mcp --model gpt2"),
     ),
     "tokens": Command(
         "show how text is tokenized, merge by merge",
@@ -135,6 +140,14 @@ COMMANDS = {
             "glassgpt convert nanogpt/out/ckpt.pt my-model",
             "glassgpt convert my-model my-model.bin --format llmc --dtype bfloat16",
             "glassgpt convert gpt2 gpt2-int4 --dtype int4",
+            "glassgpt convert default ollama/model.gguf --modelfile",
+        ),
+    ),
+    "push": Command(
+        "upload a model to the Hugging Face hub",
+        (
+            "glassgpt push my-model me/my-gpt2 --dry-run",
+            "glassgpt push my-tuned me/my-gpt2 --license mit --private",
         ),
     ),
     "prepare": Command(
@@ -208,6 +221,7 @@ COMMANDS = {
             "glassgpt completion bash > ~/.local/share/bash-completion/completions/glassgpt",
             'glassgpt completion zsh > "${fpath[1]}/_glassgpt"',
             "glassgpt completion fish > ~/.config/fish/completions/glassgpt.fish",
+            "glassgpt completion man > ~/.local/share/man/man1/glassgpt.1",
         ),
     ),
 }

@@ -14,10 +14,16 @@ from glassgpt.cli.parser.parse import load_command
 
 
 def command(
-    shell: Annotated[Positional[Literal["bash", "zsh", "fish"]], Flag("your shell", "SHELL")],
+    shell: Annotated[
+        Positional[Literal["bash", "zsh", "fish", "man"]], Flag("your shell; man for a man page", "SHELL")
+    ],
 ) -> int:
-    """Print a completion script for your shell. Save it where the shell looks for one, as shown below."""
-    print("\n".join({"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[shell]()))
+    """Print a completion script for your shell, or a man page of all commands. Save it where the shell, or
+    man, looks for one, as shown below."""
+    from glassgpt.cli.parser.man_page import man_page
+
+    pages = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script, "man": man_page}
+    print("\n".join(pages[shell]()))
     return 0
 
 

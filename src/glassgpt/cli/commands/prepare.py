@@ -13,13 +13,16 @@ from glassgpt.errors import SettingError
 
 if TYPE_CHECKING:
     from glassgpt.tokenizer import Tokenizer
+    from glassgpt.train.data.find_files import Reading
 
 
 def command(
     files: Annotated[
         Positional[tuple[str, ...]],
         Flag(
-            "files, folders or patterns: .txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, .bin", "FILE..."
+            "files, folders or patterns: .txt, .md, .jsonl (also .gz, .xz, .zst), .parquet, .bin, .csv with "
+            "--column, a folder of Hugging Face's datasets",
+            "FILE...",
         ),
     ],
     *,
@@ -39,17 +42,24 @@ def command(
     workers: Annotated[
         int | None, Flag("worker processes", default="one per 64 MiB of text, at most one per core")
     ] = None,
+    lines: Annotated[bool, Flag("each line of a text is a document")] = False,
+    column: Annotated[
+        str | None,
+        Flag("the column with the texts: of .csv, .parquet, .jsonl, a dataset", "NAME", default="text"),
+    ] = None,
     force: Annotated[bool, Flag("replace an existing output folder")] = False,
     json: Annotated[bool, Flag("print a summary as JSON")] = False,
 ) -> int:
     """Tokenize texts and write them as shards for training. After Ctrl-C or a kill, the same command resumes,
     with the same result."""
     from glassgpt.files import check_target
+    from glassgpt.train.data.find_files import Reading
     from glassgpt.train.data.prepare import prepare
 
     check_target(Path(out))  # before a vocabulary is learned for it
     began = time.perf_counter()
-    chosen = choose_tokenizer(tokenizer, vocab_size, files, out)
+    reading = Reading(lines, column)
+    chosen = choose_tokenizer(tokenizer, vocab_size, files, out, reading)
     try:
         index = prepare(
             files,
@@ -59,6 +69,7 @@ def command(
             seed=seed,
             workers=workers,
             force=force,
+            reading=reading,
             progress=progress_bar.progress,
         )
     except KeyboardInterrupt:
@@ -72,7 +83,9 @@ def command(
     return 0
 
 
-def choose_tokenizer(name: str, vocab_size: int | None, files: tuple[str, ...], out: str) -> Tokenizer:
+def choose_tokenizer(
+    name: str, vocab_size: int | None, files: tuple[str, ...], out: str, reading: Reading
+) -> Tokenizer:
     """Load the named tokenizer, or build one of the named kind for these files."""
     from glassgpt.train.data.find_files import find_sources
     from glassgpt.train.data.vocabulary import KINDS, learn_vocabulary
@@ -84,9 +97,11 @@ def choose_tokenizer(name: str, vocab_size: int | None, files: tuple[str, ...], 
         return load_tokenizer(name)
     target = Path(out).expanduser()
     exclude = (target, target.with_name(target.name + ".part"))
-    total = sum(source.size for source in find_sources(files, exclude))
+    total = sum(source.size for source in find_sources(files, exclude, reading))
     with progress_bar.progress("learning a vocabulary", total, unit="bytes") as advance:
-        return learn_vocabulary(name, files, vocab_size=vocab_size, exclude=exclude, on_read=advance)
+        return learn_vocabulary(
+            name, files, vocab_size=vocab_size, exclude=exclude, reading=reading, on_read=advance
+        )
 
 
 def summarize(index: dict[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,11 @@ def command(
         str | None,
         Flag("with --adapter: glassgpt, or peft for Hugging Face's PEFT", "NAME", default="glassgpt"),
     ] = None,
+    lines: Annotated[bool, Flag("each line of a text is a document")] = False,
+    column: Annotated[
+        str | None,
+        Flag("the column with the texts: of .csv, .parquet, .jsonl, a dataset", "NAME", default="text"),
+    ] = None,
     minutes: Annotated[float | None, Flag("time limit for everything", "N", default="10")] = None,
     prompt: Annotated[
         str | None, Flag("prompt for the samples", "TEXT", default="start of the val split")
@@ -61,7 +66,7 @@ def command(
     started = time.monotonic()
     asked: dict[str, Any] = {
         "model": model, "out": out, "task": task, "lora": lora, "adapter": adapter, "format": format,
-        "minutes": minutes, "seed": seed, "resume": resume, "force": force,
+        "lines": lines, "column": column, "minutes": minutes, "seed": seed, "resume": resume, "force": force,
     }  # fmt: skip
     check_tune_inputs(files, **asked)
     from glassgpt.train.finetune.tune import plan_tune, run_tune

@@ -188,7 +188,7 @@ class Engine:
                 "beams are searched by generate.beam, not by the engine. Leave beams out here."
             )
         ids = check_prompt(prompt, self.backend, self.tokenizer)
-        if settings.stop and self.tokenizer is None:
+        if settings.stops_at_text and self.tokenizer is None:
             raise UserError(
                 "stop strings need a tokenizer, and this model came without one; use stop_tokens."
             )

@@ -77,8 +77,9 @@ class Sample:
             None if request.rule is None else request.rule(),
         )
         self._tokenizer = tokenizer
-        self._out = Detokenizer(tokenizer, request.settings.stop, request.settings.min_new_tokens)
+        self._out = Detokenizer(tokenizer, request.settings)
         self._stopped = False
+        self._seen: set[tuple[int, ...]] = set()  # runs of `stop_on_repeat` tokens
 
     @property
     def unfinished(self) -> bool:
@@ -128,7 +129,18 @@ class Sample:
             self.alternatives.append(alternatives)
         self.logits_processor.push(token)
         text, self._stopped = self._out.push(token)
-        return text, self._stopped or self.constraint_complete
+        return text, self._stopped or self.constraint_complete or self._repeats()
+
+    def _repeats(self) -> bool:
+        """Whether the last tokens stand earlier in the text."""
+        length = self.request.settings.stop_on_repeat
+        if length is None or len(self.tokens) < length:
+            return False
+        last = tuple(self.tokens[-length:])
+        if last in self._seen:
+            return len(self.tokens) >= self.request.settings.min_new_tokens
+        self._seen.add(last)
+        return False
 
     @property
     def constraint_complete(self) -> bool:

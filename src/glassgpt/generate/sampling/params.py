@@ -47,6 +47,7 @@ FILTERS = {
 }
 DRAWING = ("temperature", "top_k", *FILTERS)  # all settings of a draw
 
+STOP_AT = ("sentence", "line")
 SPECULATE = ("auto", "lookup", "draft", "off")
 
 # The constraints on a text, and how messages call them.
@@ -78,6 +79,10 @@ class SamplingParams:
     required_words: tuple[str, ...] = ()  # made more likely by `required_bias`, but not forced
     required_bias: float = 5.0  # added to the logits of required words
     stop: tuple[str, ...] = ()  # end before any of these strings
+    stop_keep: bool = False  # the text keeps the stop string that ended it
+    until_suffix: tuple[str, ...] = ()  # end after any of these strings, which the text keeps
+    stop_at: str | None = None  # sentence: end after a whole sentence, line: before a line break
+    stop_on_repeat: int | None = None  # end when the last so many tokens stand earlier in the text
     stop_tokens: tuple[int, ...] = ()  # end at any of these ids
     ignore_eot: bool = False  # continue after end-of-text
     seed: int | None = None  # makes the text repeatable; none draws one and reports it
@@ -94,7 +99,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None  # likewise for each token of the prompt, given those before it
 
     def __post_init__(self) -> None:
-        for name in ("stop", "banned_words", "required_words", "choice"):
+        for name in ("stop", "until_suffix", "banned_words", "required_words", "choice"):
             value = getattr(self, name)
             self._set(name, (value,) if isinstance(value, str) else _tuple(name, value, str))
         self._set("stop_tokens", _tuple("stop_tokens", self.stop_tokens, int))
@@ -163,7 +168,11 @@ class SamplingParams:
                 )
         for token in self.stop_tokens:
             check_whole("a token id in stop_tokens", token, 0)
-        for name in ("stop", "banned_words", "required_words"):
+        if self.stop_at is not None and self.stop_at not in STOP_AT:
+            raise SettingError(f"stop_at is {short_repr(self.stop_at)}; write one of {', '.join(STOP_AT)}.")
+        if self.stop_on_repeat is not None:
+            check_whole("stop_on_repeat", self.stop_on_repeat, 2, MAX_TOKENS, "16 is usual")
+        for name in ("stop", "until_suffix", "banned_words", "required_words"):
             if "" in getattr(self, name):
                 raise SettingError(f"{name} contains an empty string; write some text or leave it out.")
 
@@ -202,7 +211,9 @@ class SamplingParams:
                 f"as it has beams. Write beams {self.samples} or more."
             )
         drawing = [
-            name for name in (*FILTERS, "best_of", "prompt_logprobs") if getattr(self, name) is not None
+            name
+            for name in (*FILTERS, "best_of", "prompt_logprobs", "stop_on_repeat")
+            if getattr(self, name) is not None
         ]
         drawing += [
             name for name in NOT_DRAWING if getattr(self, name) not in (*NOT_DRAWING[name], DEFAULTS[name])
@@ -220,6 +231,11 @@ class SamplingParams:
 
     def _constraints(self) -> list[str]:
         return [name for name in CONSTRAINTS if getattr(self, name) not in (None, ())]
+
+    @property
+    def stops_at_text(self) -> bool:
+        """Whether the text itself says when it ends, which needs a tokenizer."""
+        return bool(self.stop or self.until_suffix or self.stop_at)
 
     @property
     def greedy(self) -> bool:
@@ -263,6 +279,10 @@ class SamplingParamsDict(TypedDict, total=False):
     required_words: str | Sequence[str]
     required_bias: float
     stop: str | Sequence[str]
+    stop_keep: bool
+    until_suffix: str | Sequence[str]
+    stop_at: str | None
+    stop_on_repeat: int | None
     stop_tokens: Sequence[int]
     ignore_eot: bool
     seed: int | None

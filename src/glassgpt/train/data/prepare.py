@@ -39,7 +39,7 @@ from glassgpt.progress import Progress, no_progress
 from glassgpt.ranges import SEEDS, check_number, check_whole
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.document_parts import SECTION
-from glassgpt.train.data.find_files import describe_sources, divide, find_sources
+from glassgpt.train.data.find_files import WHOLE, Reading, describe_sources, divide, find_sources
 from glassgpt.train.data.shard_writer import (
     SPLITS,
     PrepareConfig,
@@ -67,6 +67,7 @@ def prepare(
     seed: int = 0,
     workers: int | None = None,
     force: bool = False,
+    reading: Reading = WHOLE,
     unit_bytes: int = UNIT,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def prepare(
     check_target(out)
     part = out.with_name(out.name + ".part")
     recover_interrupted_write(out)
-    sources = find_sources(inputs, exclude=(out, part))
+    sources = find_sources(inputs, exclude=(out, part), reading=reading)
     _check_output(out, part, force)
     check_target(out, [source.path for source in sources])
     total = sum(source.size for source in sources)

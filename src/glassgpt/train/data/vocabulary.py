@@ -12,7 +12,7 @@ from glassgpt.ranges import check_whole
 from glassgpt.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from glassgpt.tokenizer.trainer import train_on
 from glassgpt.train.data.document_parts import read_document_parts
-from glassgpt.train.data.find_files import divide, find_sources
+from glassgpt.train.data.find_files import WHOLE, Reading, divide, find_sources
 
 KINDS = ("chars", "bytes", "bpe")
 MAX_VOCAB_SIZE = 1 << 20  # four times the largest vocabulary in use
@@ -27,6 +27,7 @@ def learn_vocabulary(
     *,
     vocab_size: int | None = None,
     exclude: tuple[Path, ...] = (),
+    reading: Reading = WHOLE,
     on_read: Advance = lambda n: None,
 ) -> Tokenizer:
     """Make a tokenizer of this kind for these texts. The same texts always give the same tokenizer."""
@@ -38,7 +39,7 @@ def learn_vocabulary(
     check_whole("--vocab-size", size, 257, MAX_VOCAB_SIZE, "256 bytes and <|endoftext|> are 257")
     if kind == "bytes":
         return ByteTokenizer()
-    sources = find_sources(inputs, exclude)
+    sources = find_sources(inputs, exclude, reading)
     if kind == "bpe":
         return train_on(read_sample(sources, MAX_CHARACTERS, on_read), size)
     characters: set[str] = set()

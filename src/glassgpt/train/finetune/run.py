@@ -33,6 +33,7 @@ from glassgpt.tasks.definition import Task
 from glassgpt.tasks.records import Problems
 from glassgpt.train.checkpoint.log import read_log
 from glassgpt.train.checkpoint.run_folder import LOG, checkpoint_step, list_checkpoints
+from glassgpt.train.data.find_files import WHOLE, Reading
 from glassgpt.train.data.loader import BatchSource
 from glassgpt.train.estimate import Estimate
 from glassgpt.train.finetune.settings import eval_seconds, fit_to_time
@@ -195,6 +196,7 @@ def prepare_run(
     saved: Mapping[str, Any] | None = None,
     out: Path | None = None,
     problems: Problems | None = None,
+    reading: Reading = WHOLE,
     started: float | None = None,
 ) -> FinetuneRun:
     """Read the text, or the pairs of a `task`, choose the settings, time a few steps, and measure the loss to
@@ -214,7 +216,7 @@ def prepare_run(
     started = time.monotonic() if started is None else started
     data: FinetuneData
     if task is None:
-        data = read_text_data(checkpoint, files)
+        data = read_text_data(checkpoint, files, reading)
     else:
         data = read_task_data(checkpoint, files, task, seed, Problems() if problems is None else problems)
     identity = {

@@ -15,7 +15,7 @@ from glassgpt.config import Config
 from glassgpt.errors import SettingError
 from glassgpt.tokenizer import Tokenizer
 from glassgpt.train.data.document_parts import read_document_parts
-from glassgpt.train.data.find_files import divide, find_sources
+from glassgpt.train.data.find_files import WHOLE, Reading, divide, find_sources
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Shards, Split
 from glassgpt.train.estimate import Estimate
@@ -50,7 +50,7 @@ LORA_LR = 1e-2
 MUON_LR = 2e-3
 
 
-def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
+def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer, reading: Reading = WHOLE) -> Shards:
     """All texts as one token stream, each document after an `<|endoftext|>`, as `prepare` writes them.
 
     At most MAX_TOKENS: `prepare` and `train` are for longer texts, and a few compressed kilobytes can be
@@ -59,7 +59,7 @@ def read_tokens(files: Iterable[str | Path], tokenizer: Tokenizer) -> Shards:
     parts: list[np.ndarray] = []
     starts: list[int] = []
     length = 0
-    for unit in divide(find_sources(files), UNIT):
+    for unit in divide(find_sources(files, reading=reading), UNIT):
         for piece in read_document_parts(unit, UNIT, lambda n: None, tokenizer.eot_id, tokenizer.vocab_size):
             text = piece.content
             ids = tokenizer.encode_array(text) if isinstance(text, str) else text

@@ -14,6 +14,7 @@ from torch import Tensor
 from glassgpt.config import Config
 from glassgpt.model import GPT2
 from glassgpt.tokenizer import Tokenizer
+from glassgpt.train.data.find_files import WHOLE, Reading
 from glassgpt.train.data.loader import Loader
 from glassgpt.train.data.shards import Split
 from glassgpt.train.estimate import Estimate, estimate_training
@@ -86,10 +87,10 @@ class TextData:
         )
 
 
-def read_text_data(checkpoint: Checkpoint, files: Iterable[str | Path]) -> TextData:
+def read_text_data(checkpoint: Checkpoint, files: Iterable[str | Path], reading: Reading = WHOLE) -> TextData:
     config = checkpoint.config
     assert checkpoint.tokenizer is not None, "prepare_run has refused it"
-    tokens = read_tokens(files, checkpoint.tokenizer)
+    tokens = read_tokens(files, checkpoint.tokenizer, reading)
     tokens.check_ids(config.vocab_size)
     return TextData(checkpoint, *split_tokens(tokens, min(config.n_positions, 1024)), tokens.identity)
 

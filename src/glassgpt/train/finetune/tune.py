@@ -69,6 +69,8 @@ def tune(
     lora: bool = False,
     adapter: bool = False,
     format: str | None = None,
+    lines: bool = False,
+    column: str | None = None,
     minutes: float | None = None,
     prompt: str | None = None,
     seed: int = 0,
@@ -80,7 +82,8 @@ def tune(
 ) -> TuneResult:
     """Fine-tune a model on texts, as `glassgpt tune` does, and return the result.
 
-    `files` are files, folders or patterns of all kinds that `prepare` reads. The tuned model is written to
+    `files` are files, folders or patterns of all kinds that `prepare` reads; `lines` and `column` say what a
+    document is, as there. The tuned model is written to
     `out` (by default the name of the first file with -tuned), where the best so far is kept, also after a
     KeyboardInterrupt or a kill; `resume=True` then continues exactly. `minutes` limits the total time: 10 by
     default, and for a resumed run what it started with. `prompt` starts the samples before and after.
@@ -96,8 +99,9 @@ def tune(
     started = time.monotonic()
     interrupts = StopTracker(stop_on_interrupt)
     run, target = plan_tune(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, minutes=minutes,
-        seed=seed, device=device, resume=resume, force=force, reporter=reporter, started=started,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, lines=lines,
+        column=column, minutes=minutes, seed=seed, device=device, resume=resume, force=force,
+        reporter=reporter, started=started,
     )  # fmt: skip
     stopping = interrupts if stop is None else lambda alone: nullcontext(stop)
     result = run_tune(run, target, prompt=prompt, reporter=reporter, stopping=stopping, started=started)
@@ -115,6 +119,8 @@ def plan_tune(
     lora: bool = False,
     adapter: bool = False,
     format: str | None = None,
+    lines: bool = False,
+    column: str | None = None,
     minutes: float | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -130,15 +136,15 @@ def plan_tune(
     started = time.monotonic() if started is None else started
     reporter = Reporter() if reporter is None else reporter
     inputs = check_tune_inputs(
-        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, minutes=minutes,
-        seed=seed, resume=resume, force=force,
+        files, model=model, out=out, task=task, lora=lora, adapter=adapter, format=format, lines=lines,
+        column=column, minutes=minutes, seed=seed, resume=resume, force=force,
     )  # fmt: skip
     adapter_format = None if format == "glassgpt" else format
     with reporter.stage("reading the text, timing a few steps, measuring the validation loss"):
         run = prepare_run(
             load_checkpoint(model), inputs.files, choose_device(device), task=inputs.task, lora=lora,
             adapter_format=adapter_format, seconds=inputs.seconds, seed=seed, saved=inputs.saved,
-            out=inputs.target, started=started,
+            out=inputs.target, reading=inputs.reading, started=started,
             problems=Problems(lambda line: reporter.info(f"note: {line}")),
         )  # fmt: skip
     if adapter:

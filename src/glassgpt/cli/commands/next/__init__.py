@@ -19,7 +19,7 @@ from glassgpt.cli.commands.next.candidates import (
 from glassgpt.cli.loading import Device, Dtype, Model, load
 from glassgpt.cli.parser.options import Flag, Positional
 from glassgpt.cli.text import encode_prompt, read_prompt
-from glassgpt.ranges import check_whole
+from glassgpt.ranges import check_number, check_whole
 
 
 def command(
@@ -37,6 +37,14 @@ def command(
             short="-k",
         ),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        Flag(
+            "print only those at least this probable, relative to the most likely: 0 to 1",
+            "X",
+            default="none",
+        ),
+    ] = None,
     model: Model = "default",
     device: Device = None,
     dtype: Dtype = None,
@@ -47,7 +55,9 @@ def command(
     """Show the most likely next tokens. On a terminal, press a number to pick one and continue, as on a
     phone's keyboard; q quits and prints the text."""
     text = read_prompt(text, "next")
-    interactive = k is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
+    interactive = (
+        k is None and min_p is None and not json and sys.stdin.isatty() and terminal.is_terminal(sys.stdout)
+    )
     gpt = load(model, device, dtype)
     prompt = encode_prompt(text, gpt, ids, "next", allow_special)
     prompt = [] if prompt is None else prompt
@@ -57,7 +67,9 @@ def command(
         from glassgpt.cli.commands.next.keyboard import Keyboard
 
         return Keyboard(gpt, prompt).run()
-    candidates = next_candidates(gpt, prompt, DEFAULT_K if k is None else k)
+    if min_p is not None:
+        check_number("--min-p", min_p, 0, 1, "0.05 is usual", above=True)
+    candidates = next_candidates(gpt, prompt, DEFAULT_K if k is None else k, min_p, k is not None)
     if json:
         print(jsonlib.dumps({"model": model, "text": text, "next": to_json(gpt, candidates)}))
     elif terminal.is_terminal(sys.stdout):

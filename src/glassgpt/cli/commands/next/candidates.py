@@ -21,8 +21,20 @@ COLUMNS = ("token", ">probability", "", ">id")  # after the place
 BAR = 30  # characters
 
 
-def next_candidates(gpt: GPT, ids: list[int], k: int = DEFAULT_K) -> Candidates:
-    return gpt.next_ids(ids if ids else None, k)
+def next_candidates(
+    gpt: GPT, ids: list[int], k: int = DEFAULT_K, min_p: float | None = None, limited: bool = True
+) -> Candidates:
+    """The k most likely; with `min_p` only those at least so probable, relative to the first, and all of them
+    unless the number is `limited`."""
+    if min_p is None:
+        return gpt.next_ids(ids if ids else None, k)
+    least = math.log(min_p)
+    while True:
+        found = gpt.next_ids(ids if ids else None, k)
+        fitting = [each for each in found if each[1] - found[0][1] >= least]
+        if limited or len(fitting) < len(found) or k >= gpt.config.vocab_size:
+            return fitting
+        k = min(4 * k, gpt.config.vocab_size)
 
 
 def lines_of(gpt: GPT, candidates: Candidates) -> Iterator[tuple[str, str, str, str, float]]:
