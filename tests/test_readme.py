@@ -345,7 +345,7 @@ def test_quoted_source_files_tests_and_names_exist(page: str) -> None:
 
 SOURCES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8") if path.suffix == ".py" else ""
-    for folder in ("src", "tests", "docs", "benchmarks", "recipes", "examples")
+    for folder in ("src", "tests", "docs", "benchmarks", "recipes", "examples", "release", "course")
     for path in (ROOT / folder).rglob("*.*")
     if "node_modules" not in path.parts
 }

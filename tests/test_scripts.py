@@ -22,7 +22,14 @@ DRAWN = {
     "task_pictures.py": "tasks_roles.svg",
 }
 PRINTED = {"licences.py": "glassgpt[all]", "parallel_estimate.py": "GPUs"}
-OTHERS = {"conf.py", "inspect_pictures.py", "notebook.py", "readme_outputs.py", "screenshots.py"}
+OTHERS = {
+    "conf.py",
+    "inspect_pictures.py",
+    "lesson_pages.py",
+    "notebook.py",
+    "readme_outputs.py",
+    "screenshots.py",
+}
 INSPECTED = ("trace", "attention", "intervene", "integrated", "direct")
 
 

@@ -25,7 +25,7 @@ def command(
     *,
     out: Annotated[str, Flag("the folder of the atlas", "DIR", short="-o")],
     data: Annotated[
-        str | None, Flag("a text file, or a folder of .txt, .jsonl and .parquet files", "PATH")
+        str | None, Flag("a text file, or a folder of .txt, .jsonl and .parquet files", "DIR")
     ] = None,
     tokens: Annotated[int | None, Flag("stop after this many tokens", "N", default="all")] = None,
     length: Annotated[int, Flag("tokens that the model reads together", "N")] = 128,
