@@ -27,7 +27,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 # no: install nothing outside this folder.
 CHROMIUM ?= yes
 
-.PHONY: run full test quick native wasm site test-native test-scripts test-clients test-doors test-ray test-lab wheels test-wheels release-check cibuildwheel test-deploy style page-tools chromium licences bench docs lock clean
+.PHONY: run full test quick native wasm site test-native test-scripts test-clients test-doors test-ray test-lab wheels test-wheels release-check cibuildwheel test-deploy lite test-lite style page-tools chromium licences bench docs lock clean
 
 run: .venv/installed native
 	$(BIN)/glassgpt generate "The old house stood at the end of the lane, and"
@@ -176,6 +176,26 @@ test-lab:
 	.venv-lab/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	.venv-lab/bin/python -m pytest -rs tests/lab
 
+# build/lite: the course in a browser, as a JupyterLite site of static files. Its tools have an environment of their own.
+LITE_NPM := .venv-lite/npm
+lite: .venv-lite/installed
+	.venv-lite/bin/python course/lite/build.py -o build/lite --wheels .venv-lite/wheels --npm $(LITE_NPM)/node_modules
+
+# All lessons, run in that site by headless Chromium: some 15 minutes of one core.
+test-lite: lite chromium .venv/installed-dev
+	$(BIN)/python course/lite/check.py build/lite
+
+.venv-lite/installed: requirements/lite.lock requirements/lite-browser.lock course/lite/package-lock.json
+	$(PYTHON) -m venv .venv-lite
+	.venv-lite/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/lite.lock
+	rm -rf .venv-lite/wheels $(LITE_NPM)
+	.venv-lite/bin/pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+	  --platform any --python-version 3.11 -r requirements/lite-browser.lock -d .venv-lite/wheels
+	mkdir -p $(LITE_NPM)
+	cp course/lite/package.json course/lite/package-lock.json $(LITE_NPM)
+	npm ci --prefix $(LITE_NPM) --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 # Every dependency and its licence.
 licences: .venv/installed-dev
 	@$(BIN)/python docs/licences.py
@@ -209,9 +229,11 @@ lock:
 	$(LOCK) -c constraints.txt --override requirements/no-torch.txt --python-version 3.11.9 \
 	  pyproject.toml requirements/build.in requirements/lab.in --extra serve -o requirements/lab.lock
 	$(LOCK) --python-version 3.11.9 requirements/release.in -o requirements/release.lock
+	$(LOCK) --python-version 3.11.9 requirements/lite.in -o requirements/lite.lock
+	$(LOCK) --python-version 3.11.9 --no-deps requirements/lite-browser.in -o requirements/lite-browser.lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-clients .venv-doors .venv-ray .venv-lab .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lite .venv-lock .venv-clients .venv-doors .venv-ray .venv-lab .venv-release node_modules site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: pyproject.toml constraints.txt requirements/light.lock
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'GlassGPT needs Python 3.11 or newer: make run PYTHON=python3.11')"

@@ -21,6 +21,7 @@ from glassgpt.files import (
     wrap_write_errors,
     write_text_files,
 )
+from glassgpt.files.lock import is_locked, lock_path
 
 
 def test_what_a_kill_leaves_is_known_by_its_name(tmp_path: Path) -> None:
@@ -75,6 +76,19 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
     with lock_folder(tmp_path, "train"):
         pass
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no fcntl on Windows")
+def test_without_flock_as_in_a_browser_nothing_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("fcntl.flock")
+    with lock_folder(tmp_path, "train"), lock_folder(tmp_path, "train"), lock_path(tmp_path):
+        assert not is_locked(tmp_path)
+    with atomic_write(tmp_path / "a.txt") as part:
+        part.write_text("a")
+    assert (tmp_path / "a.txt").read_text() == "a"
+    assert find_interrupted_writes(tmp_path) == []
 
 
 def test_a_refusal_of_the_system_is_one_line(tmp_path: Path) -> None:

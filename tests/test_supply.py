@@ -128,7 +128,17 @@ def wanted(*extras: str) -> set[str]:
 
 
 def test_every_locked_file_has_its_hash() -> None:
-    assert LOCKS.keys() == {"clients", "dev", "doors", "lab", "light", "ray", "release"}
+    assert LOCKS.keys() == {
+        "clients",
+        "dev",
+        "doors",
+        "lab",
+        "light",
+        "lite",
+        "lite-browser",
+        "ray",
+        "release",
+    }
     for name, text in LOCKS.items():
         entries = re.split(r"\n(?=\S)", text.strip())
         assert len(entries) == len(re.findall(r"^\S+==", text, re.M)), name
@@ -160,7 +170,7 @@ def test_the_locks_have_the_versions_that_were_tested_together(lock: str) -> Non
 
 def test_make_installs_with_hashes() -> None:
     text = (ROOT / "Makefile").read_text("utf-8")
-    assert text.count("--require-hashes -r requirements/") == 6
+    assert text.count("--require-hashes -r requirements/") == 7
     assert re.search(r"^PROMPTFOO := promptfoo@\d+\.\d+\.\d+$", text, re.M)
 
 

@@ -1,6 +1,7 @@
 """Locks on files and folders. The system releases them whenever the process ends, however it ends.
 
-Windows has no `fcntl`, and some network disks have no locks: there nothing is locked.
+Windows has no `fcntl`, Pyodide (Python in a browser) has one without `flock`, and some network disks
+have no locks: there nothing is locked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def lock_folder(folder: Path, command: str) -> Iterator[None]:
     with wrap_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        import fcntl
+        from fcntl import LOCK_EX, LOCK_NB, flock
     except ImportError:
         yield
         return
@@ -28,7 +29,7 @@ def lock_folder(folder: Path, command: str) -> Iterator[None]:
         lock = open(folder / "lock", "wb")  # noqa: SIM115
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(lock, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             raise SettingError(
                 f"another glassgpt {command} is running in {folder}. Wait for it, or use another folder."
@@ -42,14 +43,14 @@ def lock_folder(folder: Path, command: str) -> Iterator[None]:
 def lock_path(path: Path) -> Iterator[None]:
     """Mark a file or folder as in use by this process."""
     try:
-        import fcntl
+        from fcntl import LOCK_EX, LOCK_NB, flock
     except ImportError:
         yield
         return
     handle = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(handle, LOCK_EX | LOCK_NB)
         yield
     finally:
         os.close(handle)
@@ -58,13 +59,13 @@ def lock_path(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether some process holds `lock_path(path)`."""
     try:
-        import fcntl
+        from fcntl import LOCK_EX, LOCK_NB, flock
 
         handle = os.open(path, os.O_RDONLY)
     except (ImportError, OSError):
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(handle, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
