@@ -1,5 +1,7 @@
 // Keyboard shortcuts. Views add their own; "?" lists them all.
 
+import { el, put } from "./draw/draw.js";
+
 /** @typedef {{keys: string[], what: string, run: (event: KeyboardEvent) => void}} Binding */
 
 /** @type {Binding[]} */
@@ -15,10 +17,15 @@ export function bind(keys, what, run) {
   return () => void bindings.splice(bindings.indexOf(binding), 1);
 }
 
-/** All current bindings. */
-export function bound() {
-  return [...bindings];
+/** List all current bindings. */
+export function showKeys() {
+  const rows = bindings.flatMap(({ keys, what }) => [el("dt", {}, keys.map((key) => el("kbd", {}, NAMES[key] ?? key))), el("dd", {}, what)]);
+  put(/** @type {HTMLElement} */ (document.getElementById("keys-list")), rows);
+  /** @type {HTMLDialogElement} */ (document.getElementById("keys")).showModal();
 }
+
+/** @type {Record<string, string>} how some keys are written */
+const NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
 
 /** Whether the focused element handles this key itself. @param {KeyboardEvent} event */
 function isTaken(event) {

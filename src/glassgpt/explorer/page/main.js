@@ -2,7 +2,7 @@
 
 import { api } from "./state/api.js";
 import { color, el, resetColors, put } from "./draw/draw.js";
-import { bind, bound } from "./keys.js";
+import { bind, showKeys } from "./keys.js";
 import { store } from "./state/store.js";
 import { light } from "./state/hover.js";
 import { isComputing, PATIENCE_MS } from "./view.js";
@@ -17,6 +17,8 @@ import { examplesOf, openExample, openModel } from "./text/examples.js";
 import { acceptFiles } from "./music/midi-files.js";
 import "./views/welcome.js";
 import { LANGUAGES, TAGS, language, large, readersLanguage, speak, t } from "./languages/language.js";
+import { site } from "./state/site.js";
+import { ownModelButton, takeDropped } from "./shell/own-models.js";
 
 /**
  * The views of the panel, in the order of their tabs: <glass-NAME>, defined by views/NAME.js, in words `view.NAME`. Those
@@ -204,15 +206,6 @@ function showStatus() {
     : el("button", { onclick: example }, t("notice.example")));
 }
 
-function showKeys() {
-  const rows = bound().flatMap(({ keys, what }) => [el("dt", {}, keys.map((key) => el("kbd", {}, NAMES[key] ?? key))), el("dd", {}, what)]);
-  put(at("keys-list"), rows);
-  /** @type {HTMLDialogElement} */ (at("keys")).showModal();
-}
-
-/** @type {Record<string, string>} how some keys are written */
-const NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
-
 /** Move the cursor. @param {number} tokens @param {number} layers */
 function move(tokens, layers) {
   const { token, layer } = store.cursor;
@@ -260,6 +253,7 @@ function buildTools() {
   const wide = tool(t("bar.wide"), t("bar.wide.hint"), toggleWide);
   [wide.id, wide.className] = ["wide", "only-large"];
   tool(t("bar.keys"), t("bar.keys.hint"), showKeys);
+  if (site) at("tools").prepend(ownModelButton(site.open));
   markTools();
 }
 
@@ -275,7 +269,7 @@ function showWords() {
   document.title = t("page.title");
   for (const element of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-t]"))) put(element, t(element.dataset.t ?? ""));
   for (const element of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-t-label]"))) element.ariaLabel = t(element.dataset.tLabel ?? "");
-  document.body.dataset.drop = t("drop.says");
+  document.body.dataset.drop = t(site ? "site.drop" : "drop.says");
   buildTools();
   buildTabs();
   bindKeys();
@@ -304,7 +298,7 @@ async function changeLanguage() {
   light();
 }
 
-function start() {
+async function start() {
   put(at("language"), Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, lang: TAGS[code] }, name)));
   at("language").addEventListener("change", () => store.set({ lang: /** @type {HTMLSelectElement} */ (at("language")).value }));
   showWords();
@@ -314,7 +308,7 @@ function start() {
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
   });
   at("model").addEventListener("change", pickModel);
-  acceptFiles(document.body);
+  acceptFiles(document.body, site ? (dropped) => void takeDropped(dropped, site.open) : undefined);
   for (const query of [dark, printing]) query.addEventListener("change", showTheme);
   for (const name of ["beforeprint", "afterprint"]) {
     addEventListener(name, () => {
@@ -342,7 +336,8 @@ function start() {
       light();
     }
   });
+  if (site) (await import("./shell/shell.js")).openShell(site, at("loading"));
   store.read();
 }
 
-start();
+void start();

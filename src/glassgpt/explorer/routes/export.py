@@ -40,6 +40,9 @@ QUICK_METHODS = ("input_x_gradient", "attention_rollout", "direct_logit_attribut
 COMPUTED_STEPS = {"attn.scores", "attn.scaled", "attn.masked", "attn.weights", "attn.z", "resid_post"}
 EXPORTED_STEPS = [step for step in BLOCK_STEPS if step not in COMPUTED_STEPS]
 
+PAGE_FILES = (".html", ".js", ".css", ".svg")
+OF_A_SITE = ("engine/", "sw.js")  # which the file, with its one text, does not need
+
 # Runs first in the file: the exported state, overridden by the URL's fragment; then the page. A text in the
 # URL replaces the token ids of the state, and the other way round.
 START = """
@@ -152,7 +155,11 @@ def activations_json(cached: CachedTrace) -> dict[str, Any]:
 
 
 def bundle_page(page: Traversable, bundle: dict[str, Any]) -> str:
-    files = {name: entry.read_text("utf-8") for name, entry in list_files(page)}
+    files = {
+        name: entry.read_text("utf-8")
+        for name, entry in list_files(page)
+        if name.endswith(PAGE_FILES) and not name.startswith(OF_A_SITE)
+    }
     scripts = {name: rewrite_imports(name, source) for name, source in files.items() if name.endswith(".js")}
     urls = {name: data_url(source, "text/javascript") for name, source in scripts.items()}
     import_map = json.dumps(

@@ -749,6 +749,7 @@ export default {
   "tour.next": "Next",
   "tour.done": "Done",
   "tour.close": "Close the tour",
+  "tour.early": "The numbers, the drawing and what to try come with the model.",
   "tour.kind.previous": "one before",
   "tour.kind.first": "the first",
   "tour.kind.self": "itself",

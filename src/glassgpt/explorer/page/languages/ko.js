@@ -749,6 +749,7 @@ export default {
   "tour.next": "다음",
   "tour.done": "마침",
   "tour.close": "둘러보기 닫기",
+  "tour.early": "숫자와 그림, 해 볼 거리는 모델과 함께 나타납니다.",
   "tour.kind.previous": "바로 앞",
   "tour.kind.first": "첫 토큰",
   "tour.kind.self": "자기 자신",

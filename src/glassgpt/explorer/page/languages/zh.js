@@ -749,6 +749,7 @@ export default {
   "tour.next": "下一步",
   "tour.done": "完成",
   "tour.close": "关闭导览",
+  "tour.early": "数、图和可以试的事，等模型到了就会出现。",
   "tour.kind.previous": "前一个",
   "tour.kind.first": "第一个",
   "tour.kind.self": "自己",

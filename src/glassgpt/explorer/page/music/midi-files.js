@@ -44,8 +44,11 @@ export function midiButton() {
     t("midi.open")), input);
 }
 
-/** Let files be dropped here. @param {HTMLElement} where */
-export function acceptFiles(where) {
+/** What is dropped on a page with a server: a MIDI file. @param {DataTransfer} dropped */
+const takeMidi = ({ files: [file] }) => file && void openMidi(file);
+
+/** Let files be dropped here. @param {HTMLElement} where @param {(dropped: DataTransfer) => void} take */
+export function acceptFiles(where, take = takeMidi) {
   const hasFile = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") ?? false;
   const mark = (/** @type {boolean} */ over) => where.classList.toggle("dropping", over);
   where.addEventListener("dragover", (event) => {
@@ -58,7 +61,6 @@ export function acceptFiles(where) {
     if (!hasFile(event)) return;
     event.preventDefault();
     mark(false);
-    const file = event.dataTransfer?.files[0];
-    if (file) void openMidi(file);
+    if (event.dataTransfer) take(event.dataTransfer);
   });
 }

@@ -62,7 +62,7 @@ export function showLoading(bar, isReadable) {
     if (name !== now.name) [begun, name] = [performance.now(), now.name];
     progress.value = now.total > 0 ? now.loaded / now.total : 0;
     progress.ariaLabel = t("site.progress");
-    put(words, textOf(now, (performance.now() - begun) / 1000), isReadable() ? ` ${t("site.meanwhile")}` : null);
+    put(words, textOf(now, (performance.now() - begun) / 1000), isReadable() ? [" ", t("site.meanwhile")] : null);
   });
 }
 

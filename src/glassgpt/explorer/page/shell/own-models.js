@@ -1,10 +1,11 @@
 // A model of one's own, chosen or dropped onto the page: its files are read here and are sent nowhere.
 
-import { messageOf } from "../state/api.js";
+import { api, messageOf } from "../state/api.js";
 import { el } from "../draw/draw.js";
 import { t } from "../languages/language.js";
 import { midi, openMidi } from "../music/midi-files.js";
 import { openModel } from "../text/examples.js";
+import { store } from "../state/store.js";
 
 /** @typedef {(files: File[]) => Promise<{number: number, name: string}>} Open checks the files and opens the model */
 
@@ -17,6 +18,8 @@ async function openOwn(open, files) {
   midi.say(t("site.reading", { name }));
   try {
     const opened = await open(files);
+    store.info = await api.again("/model"); // now with this one
+    store.update({}, "info");
     await openModel(opened.number);
     midi.say(t("site.opened", { name: opened.name }));
   } catch (error) {

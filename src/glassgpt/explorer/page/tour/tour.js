@@ -8,7 +8,7 @@ import { tourFacts } from "./tour-facts.js";
 import { figureOf } from "./tour-figures.js";
 import { taskOf, textOf } from "./tour-text.js";
 import { PLAIN, STEPS } from "./tour-steps.js";
-import { t } from "../languages/language.js";
+import { messageFor, t } from "../languages/language.js";
 
 const small = matchMedia("(max-width: 900px)");
 
@@ -47,6 +47,8 @@ function go(index) {
 class GlassTour extends HTMLElement {
   /** @type {() => void} */ #stop = () => {};
   #shown = -1;
+  /** Whether it says only what needs no model. */
+  #early = false;
   /** Whether what is lit is kept in sight while numbers come in: until the user does something. */
   #follows = false;
   #numbers = new MutationObserver(() => requestAnimationFrame(() => this.#follows && this.#lightNow()));
@@ -112,8 +114,8 @@ class GlassTour extends HTMLElement {
       this.#shown = -1;
       return this.#light();
     }
-    if (!store.trace) return; // it comes
-    const isNew = index !== this.#shown;
+    const isNew = index !== this.#shown || this.#early;
+    this.#early = false;
     this.#shown = index;
     const step = STEPS[index];
     put(this.heading, t(`tour.${step.name}`));
@@ -121,6 +123,7 @@ class GlassTour extends HTMLElement {
     this.back.disabled = index === 0;
     put(this.next, index === STEPS.length - 1 ? t("tour.done") : t("tour.next"));
     if (isNew) this.heading.focus({ preventScroll: true });
+    if (!store.trace) return this.#showEarly(step); // it comes
     this.words.ariaBusy = "true"; // its numbers may be those of another text
     try {
       if (isNew && !this.words.firstChild) put(this.words, el("p", {}, t("computing")));
@@ -144,6 +147,13 @@ class GlassTour extends HTMLElement {
       this.words.ariaBusy = "false";
       put(this.words, el("p", { role: "alert" }, messageOf(error)));
     }
+  }
+
+  /** While the model is on its way: the sentences without numbers. @param {TourStep} step */
+  #showEarly({ name }) {
+    const ready = [1, 2].map((paragraph) => messageFor(`tour.${name}.${paragraph}`)).filter((message) => !message.includes("{"));
+    put(this.words, [...ready, t("tour.early")].map((words) => el("p", {}, words)));
+    this.#early = true; // with its numbers it is shown anew
   }
 
   /** Highlight what the step speaks of: now, when its view is loaded and drawn, and when its numbers come. */
