@@ -48,8 +48,8 @@ export function large(n, { long = false, digits } = {}) {
   const unit = UNITS[current].find(([size]) => n >= size);
   if (!unit) return number(n);
   const value = n / unit[0];
-  // English: as many digits as were asked for; 만 and 万 are smaller units, so that three digits need no fraction.
-  const text = digits !== undefined && unit[0] >= 1e6 ? value.toFixed(digits) : number(Number(value.toPrecision(3)));
+  // 만 and 万 are small units: three digits say enough.
+  const text = digits !== undefined && current === "en" ? value.toFixed(digits) : number(Number(value.toPrecision(3)));
   return `${text}${unit[long ? 2 : 1]}`;
 }
 
