@@ -253,7 +253,7 @@ function buildTools() {
   const wide = tool(t("bar.wide"), t("bar.wide.hint"), toggleWide);
   [wide.id, wide.className] = ["wide", "only-large"];
   tool(t("bar.keys"), t("bar.keys.hint"), showKeys);
-  if (site) at("tools").prepend(ownModelButton(site.open));
+  if (site) at("tools").prepend(ownModelButton(site));
   markTools();
 }
 
@@ -308,7 +308,8 @@ async function start() {
     /** @type {HTMLElement | null} */ (document.querySelector("glass-tower [role=grid]"))?.focus();
   });
   at("model").addEventListener("change", pickModel);
-  acceptFiles(document.body, site ? (dropped) => void takeDropped(dropped, site.open) : undefined);
+  const own = site;
+  acceptFiles(document.body, own ? (dropped) => void takeDropped(dropped, own) : undefined);
   for (const query of [dark, printing]) query.addEventListener("change", showTheme);
   for (const name of ["beforeprint", "afterprint"]) {
     addEventListener(name, () => {

@@ -7,17 +7,17 @@ import { midi, openMidi } from "../music/midi-files.js";
 import { openModel } from "../text/examples.js";
 import { store } from "../state/store.js";
 
-/** @typedef {(files: File[]) => Promise<{number: number, name: string}>} Open checks the files and opens the model */
+/** @typedef {{open: (files: File[]) => Promise<{number: number, name: string}>}} Site `open` checks the files and opens the model */
 
 /** What a model's folder may hold; other files of it are left out. */
 const OF_MODEL = /\.(?:safetensors|gguf|json|txt|toml|bpe|model)$/i;
 
-/** @param {Open} open @param {File[]} files */
-async function openOwn(open, files) {
+/** @param {Site} site @param {File[]} files */
+async function openOwn(site, files) {
   const name = files.length === 1 ? files[0].name : files[0].webkitRelativePath?.split("/")[0] || files[0].name;
   midi.say(t("site.reading", { name }));
   try {
-    const opened = await open(files);
+    const opened = await site.open(files);
     store.info = await api.again("/model"); // now with this one
     store.update({}, "info");
     await openModel(opened.number);
@@ -42,18 +42,18 @@ function filesOf(entry) {
   });
 }
 
-/** Take what is dropped: a MIDI file is a prompt, anything else is a model. @param {DataTransfer} dropped @param {Open} open */
-export async function takeDropped(dropped, open) {
+/** Take what is dropped: a MIDI file is a prompt, anything else is a model. @param {DataTransfer} dropped @param {Site} site */
+export async function takeDropped(dropped, site) {
   // The entries must be asked for before anything is awaited.
   const entries = [...dropped.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   const files = (await Promise.all(entries.map(filesOf))).flat();
   if (files.length === 1 && /\.midi?$/i.test(files[0].name)) return openMidi(files[0]);
-  if (files.length > 0) await openOwn(open, files);
+  if (files.length > 0) await openOwn(site, files);
 }
 
-/** A button that opens files of a model. @param {Open} open */
-export function ownModelButton(open) {
+/** A button that opens files of a model. @param {Site} site */
+export function ownModelButton(site) {
   const input = el("input", { type: "file", multiple: true, hidden: true, accept: ".safetensors,.gguf,.json,.txt,.toml",
-    onchange: () => input.files?.length && void openOwn(open, [...input.files]) });
+    onchange: () => input.files?.length && void openOwn(site, [...input.files]) });
   return el("span", {}, el("button", { title: t("site.open.hint"), onclick: () => input.click() }, t("site.open")), input);
 }
