@@ -68,6 +68,15 @@ async function activate() {
   }
 }
 
+/** The list of the site as it is now; without a network, that of this version. @param {Request} request */
+async function newest(request) {
+  try {
+    return await fetch(request);
+  } catch {
+    return (await (await caches.open(CACHE)).match(place(`list-${VERSION}`))) ?? Response.error();
+  }
+}
+
 /** @param {any} event */
 async function respond(event) {
   const { pathname } = new URL(event.request.url);
@@ -93,10 +102,20 @@ worker.addEventListener("activate", (/** @type {any} */ event) => event.waitUnti
 worker.addEventListener("fetch", (/** @type {any} */ event) => {
   const { method, url } = event.request;
   const { origin, pathname } = new URL(url);
-  if (method !== "GET" || origin !== worker.location.origin || /\/(?:sw\.js|files\.json)$/.test(pathname)) return;
-  event.respondWith(respond(event));
+  if (method !== "GET" || origin !== worker.location.origin || pathname.endsWith("/sw.js")) return;
+  event.respondWith(pathname.endsWith("/files.json") ? newest(event.request) : respond(event));
 });
+/** Store a model that was loaded when no worker was there yet. @param {string} folder */
+async function store(folder) {
+  const cache = await caches.open(CACHE);
+  for (const file of (await files()).values()) {
+    if (!file.path.startsWith(folder) || (await cache.match(place(file.sha256)))) continue;
+    await keep(cache, file, await fetch(file.path, { cache: "force-cache" })).catch(() => {});
+  }
+}
+
 // A page that was loaded before there was a worker asks to be served by this one, if it is of the same version.
 worker.addEventListener("message", (/** @type {any} */ event) => {
   if (event.data?.claim === VERSION) event.waitUntil(worker.clients.claim());
+  if (event.data?.store) event.waitUntil(store(event.data.store));
 });

@@ -6,7 +6,7 @@ import { ask, isSmallDevice, showLoading, smallest } from "./loading.js";
 import { store } from "../state/store.js";
 
 /** @typedef {import("./loading.js").SiteModel} SiteModel */
-/** @typedef {{version: string, models: SiteModel[], confirm: (model: SiteModel) => Promise<boolean>}} Site */
+/** @typedef {{version: string, models: (SiteModel & {folder: string})[], confirm: (model: SiteModel) => Promise<boolean>}} Site */
 
 /** Before the address is read: what a site shows besides the page. @param {Site} site @param {HTMLElement} bar */
 export function openShell(site, bar) {
@@ -18,9 +18,9 @@ export function openShell(site, bar) {
   }
   site.confirm = async (model) => {
     const yes = await ask(model, site.models);
-    if (!yes && small) void openModel(site.models.indexOf(small));
+    if (!yes && small) void openModel(site.models.findIndex(({ name }) => name === small.name));
     return yes;
   };
   showLoading(bar, () => store.trace === null);
-  void keepSite(site.version);
+  void keepSite(site);
 }
