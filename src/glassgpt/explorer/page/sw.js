@@ -52,7 +52,7 @@ async function install() {
   if (list.version !== VERSION) throw new Error(`the site has version ${list.version} by now`);
   await Promise.all(list.files.filter(({ path }) => !isModel(path)).map(async (file) => {
     if (await cache.match(place(file.sha256))) return;
-    const response = await fetch(file.path, { cache: "no-cache" });
+    const response = await fetch(file.path, { cache: "reload" });
     if (!response.ok) throw new Error(`${file.path}: ${response.status}`);
     await keep(cache, file, response);
   }));
