@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hatchling.metadata.core import ProjectMetadata
 
 from glassgpt.cli import main
 from glassgpt.cli.commands import course as command
@@ -103,6 +102,7 @@ def test_the_page_has_every_cell(lesson):
 @pytest.mark.parametrize(("version", "there"), [("standard", True), ("editable", False)])
 def test_the_notebooks_are_in_the_wheel(version, there, monkeypatch):
     """A checkout finds them where they are, so an editable install leaves them out."""
+    metadata = pytest.importorskip("hatchling.metadata.core")
     monkeypatch.syspath_prepend(str(ROOT))
     import hatch_build
 
@@ -110,7 +110,7 @@ def test_the_notebooks_are_in_the_wheel(version, there, monkeypatch):
         def add_engine(self, build_data):
             pass
 
-    hook = WithoutEngine(str(ROOT), {}, None, ProjectMetadata(str(ROOT), None), "", "wheel", None)
+    hook = WithoutEngine(str(ROOT), {}, None, metadata.ProjectMetadata(str(ROOT), None), "", "wheel", None)
     data = {"dependencies": [], "force_include": {}, "artifacts": []}
     hook.initialize(version, data)
     wanted = {f"glassgpt/course/notebooks/{lesson.name}" for lesson in lessons()}

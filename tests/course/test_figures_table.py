@@ -23,7 +23,7 @@ def sections(number: int) -> dict[str, str]:
 
 
 def test_all_figures_are_there():
-    illustrated, annotated = README.split("### The Annotated GPT-2")
+    illustrated, annotated = README.split("## The Annotated GPT-2")
     assert len(re.findall(r"^\|.*\| \d+ \|", illustrated, re.M)) >= 60
     assert len(re.findall(r"^\|.*\| \d+ \|", annotated, re.M)) >= 9
     assert len(set(ROWS)) == len(ROWS)
