@@ -141,7 +141,7 @@ class Comparison:
             else:
                 for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
                     self.compare(one, other, f"{place}[{i}]")
-        elif isinstance(wanted, float):
+        elif isinstance(wanted, float) or place.endswith(".rank"):
             self._list([found], [wanted], place)
         else:
             self.words += 1

@@ -10,7 +10,9 @@ export const BLOCK_STEPS = [
   "ln_1", "attn.q", "attn.k", "attn.v", "attn.scores", "attn.scaled", "attn.masked", "attn.weights", "attn.z", "attn.merged", "attn.proj",
   "resid_mid", "ln_2", "mlp.fc", "mlp.gelu", "mlp.proj", "resid_post",
 ];
-const PARTS = 2; // 16-bit integers that an input is the sum of: as fine as float32
+// Integers that an input is the sum of, to be as fine as float32: of 16 bits, or of 8 where they meet int4 weights.
+const WIDE_PARTS = 2;
+const NARROW_PARTS = 3;
 const PANEL = 64;
 const FLOAT32 = 0;
 const FLOAT16 = 1;
@@ -22,10 +24,11 @@ const MAX_TOKENS = 1024; // the context of the published models; a longer one is
 /** @typedef {{ids: Int32Array, logP: Float64Array, losses: Float64Array | null}} Readings [row][k], and [row][3]: log p, rank and entropy */
 
 export class Model {
-  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("./base-tokenizer.js").Tokenizer | null, name: string, number: number, notes?: string}} parts */
-  constructor({ wasm, handle, config, vectors, tokenizer, name, number }) {
+  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, isInt4: boolean, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("./base-tokenizer.js").Tokenizer | null, name: string, number: number}} parts */
+  constructor({ wasm, handle, isInt4, config, vectors, tokenizer, name, number }) {
     this.wasm = wasm;
     this.handle = handle;
+    this.parts = isInt4 ? NARROW_PARTS : WIDE_PARTS;
     this.config = config;
     this.vectors = vectors; // those that attributions multiply with
     this.tokenizer = tokenizer;
@@ -118,7 +121,7 @@ export class Model {
         }
       };
       try {
-        wasm.call("block", this.handle, past.cache, layer, past.start, tokens, at, bits, 1, 0, 0, PARTS);
+        wasm.call("block", this.handle, past.cache, layer, past.start, tokens, at, bits, 1, 0, 0, this.parts);
       } finally {
         wasm.tap = null;
       }
@@ -146,7 +149,7 @@ export class Model {
       for (let first = 0; first < n; first += atOnce) {
         const some = Math.min(atOnce, n - first);
         wasm.floats(from, some * C).set(x.subarray(first * C, (first + some) * C));
-        wasm.call("times", this.handle, -1, MATRICES[table], some, from, to, BigInt(this.padded), PARTS);
+        wasm.call("times", this.handle, -1, MATRICES[table], some, from, to, BigInt(this.padded), this.parts);
         use(to, first, some);
       }
     });
@@ -205,7 +208,7 @@ export class Model {
   /** An empty cache; `rounded` as the native engine rounds for speed, with the same draws. @param {number} positions @param {boolean} rounded @returns {KVCache} */
   newCache(positions, rounded) {
     const context = Math.min(this.config.n_positions, Math.ceil(positions / PANEL) * PANEL);
-    const cache = this.wasm.exports.glassgpt_new_cache(this.handle, 1, context, rounded ? FLOAT16 : FLOAT32, rounded ? 1 : PARTS);
+    const cache = this.wasm.exports.glassgpt_new_cache(this.handle, 1, context, rounded ? FLOAT16 : FLOAT32, rounded ? 1 : this.parts);
     if (!cache) throw this.wasm.failure();
     return { ids: [], cache, context };
   }

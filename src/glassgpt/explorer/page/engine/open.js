@@ -55,7 +55,7 @@ export async function openModel(files, module, { name, number }, progress) {
     loader.check(tensors.map(({ incoming }) => incoming).filter((incoming) => incoming !== null));
     await loadAll(loader, tensors, stream);
     checkTokenizer(tokenizer, config.vocab_size, file.name);
-    return new Model({ wasm, handle: loader.finish(), config, vectors: loader.kept, tokenizer, name, number });
+    return new Model({ wasm, handle: loader.finish(), isInt4: tensors.some(({ incoming }) => incoming?.dtype === "U8"), config, vectors: loader.kept, tokenizer, name, number });
   } finally {
     await stream.close();
   }

@@ -75,6 +75,7 @@ export default {
 
   // Errors
   "error.server": "The server does not respond. Is `glassgpt explore` still running? The page goes on by itself when it is back.",
+  "error.engine": "The engine of this page has ended. Reload the page.",
   "error.status": "The server responded with status {status}.",
   "error.file.text": "This exported page has one text only. Start `glassgpt explore` for more.",
   "error.file.model": "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.",

@@ -1,5 +1,7 @@
 // A site (`glassgpt site`) has no server: a worker (engine/worker.js) has the models and answers the page's requests.
 
+import { t } from "../languages/language.js";
+
 /** @typedef {{name: string, folder: string, bytes: number}} SiteModel */
 /** @typedef {{status: number, body: any}} Answer */
 
@@ -33,7 +35,7 @@ class Site {
 
   /** The worker itself broke: nobody is left waiting. */
   #fail() {
-    const body = { error: { message: "The engine of this page has ended. Reload the page.", field: null } };
+    const body = { error: { message: t("error.engine"), field: null } };
     for (const [number, tell] of this.#waiting) tell({ type: "answer", number, status: 500, body, done: true, failed: { body } });
   }
 
