@@ -7,8 +7,8 @@ import { createInterface } from "node:readline";
 const [, , page, ...models] = process.argv;
 const engine = (name) => import(new URL(`file://${page}/engine/${name}`));
 const { Explorer, failure } = await engine("explorer.js");
-const { UserError } = await engine("wasm.js");
-const { openModel } = await engine("open.js");
+const { UserError } = await engine("model/wasm.js");
+const { openModel } = await engine("formats/open.js");
 const module = new WebAssembly.Module(readFileSync(join(page, "engine", "glassgpt.wasm")));
 
 /** The files of a folder, or one file, in pieces that fit nothing. */

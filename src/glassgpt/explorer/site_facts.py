@@ -10,7 +10,7 @@ from glassgpt.inspect.parameters.tally import ILLUSTRATED_TOTAL, MEANING, illust
 
 
 def site_facts() -> dict[str, Any]:
-    """For `Facts` in page/engine/parameters.js."""
+    """For `Facts` in page/engine/model/parameters.js."""
     small = tally("gpt2")
     return {
         "meanings": MEANING,

@@ -1,11 +1,11 @@
 // The answers about a trace, each as explorer/routes/trace.py makes it.
-import { klDivergence, largest, list, lists, logSoftmax, rankOf, rowOf, softmax } from "./arrays.js";
-import { neuronTokens } from "./parameters.js";
+import { klDivergence, largest, list, lists, logSoftmax, rankOf, rowOf, softmax } from "./model/arrays.js";
+import { neuronTokens } from "./model/parameters.js";
 import { below, invalid } from "./request.js";
-import { splitIntoWords } from "./words.js";
+import { splitIntoWords } from "./text/words.js";
 
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./trace.js").Trace} Trace */
+/** @typedef {import("./model/model.js").Model} Model */
+/** @typedef {import("./model/trace.js").Trace} Trace */
 
 export const LENS_TOP = 5;
 const CANDIDATES = 10;
@@ -85,7 +85,7 @@ export function lensColumnJSON(trace, position, token, all) {
   return { ids: top, texts: top.map((row) => row.map((id) => model.text(id))), p: column(p), ranks };
 }
 
-/** One head of a step, (T, T) or (T, D). @param {import("./trace.js").Floats} floats @param {number} head @returns {import("./trace.js").Floats} */
+/** One head of a step, (T, T) or (T, D). @param {import("./model/trace.js").Floats} floats @param {number} head @returns {import("./model/trace.js").Floats} */
 function ofHead({ shape, data }, head) {
   const [, rows, columns] = shape;
   return { shape: [rows, columns], data: data.slice(head * rows * columns, (head + 1) * rows * columns) };

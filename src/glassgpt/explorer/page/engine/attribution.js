@@ -1,7 +1,7 @@
 // What a next token's logit comes from: the methods of inspect/attribution that need no gradients.
-import { dot } from "./arrays.js";
+import { dot } from "./model/arrays.js";
 
-/** @typedef {import("./trace.js").Trace} Trace */
+/** @typedef {import("./model/trace.js").Trace} Trace */
 
 /** Attention, averaged over heads and multiplied through all layers, with 1/2 for the residual connection. @param {Trace} trace @param {number} target @param {number} position */
 export function attentionRollout(trace, target, position) {

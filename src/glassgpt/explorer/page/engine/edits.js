@@ -1,12 +1,12 @@
 // Edits to the forward pass (inspect/edits): each becomes hooks, which change a step where it stands.
-import { normOf } from "./arrays.js";
-import { shown } from "./bytes.js";
-import { BLOCK_STEPS } from "./model.js";
-import { UserError } from "./wasm.js";
+import { normOf } from "./model/arrays.js";
+import { shown } from "./formats/bytes.js";
+import { BLOCK_STEPS } from "./model/model.js";
+import { UserError } from "./model/wasm.js";
 
-/** @typedef {import("./trace.js").Trace} Trace */
-/** @typedef {import("./trace.js").Hooks} Hooks */
-/** @typedef {import("./model.js").Shown} Shown */
+/** @typedef {import("./model/trace.js").Trace} Trace */
+/** @typedef {import("./model/trace.js").Hooks} Hooks */
+/** @typedef {import("./model/model.js").Shown} Shown */
 
 /** @param {string} message @param {string | null} [field] */
 const invalid = (message, field = null) => new UserError(message, 422, field);

@@ -4,17 +4,17 @@ import { attentionRollout, directLogitAttribution } from "./attribution.js";
 import {
   embeddingJSON, finalJSON, headJSON, klPerToken, lensColumnJSON, lensJSON, mlpJSON, neuronsJSON, nextTokenJSON, patternsJSON, scoresJSON, traceJSON,
 } from "./answers.js";
-import { shown } from "./bytes.js";
+import { shown } from "./formats/bytes.js";
 import { checkEdit, firstChanged, hooksOf } from "./edits.js";
 import { generate } from "./generate.js";
-import { tallyOf } from "./parameters.js";
+import { tallyOf } from "./model/parameters.js";
 import { below, checkFields, checkIds, idOf, indexOf, invalid, number, parseBody } from "./request.js";
-import { Trace } from "./trace.js";
-import { examplesOfKinds, mostSalientHead } from "./words.js";
-import { UserError } from "./wasm.js";
+import { Trace } from "./model/trace.js";
+import { examplesOfKinds, mostSalientHead } from "./text/words.js";
+import { UserError } from "./model/wasm.js";
 
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./parameters.js").Facts} Facts */
+/** @typedef {import("./model/model.js").Model} Model */
+/** @typedef {import("./model/parameters.js").Facts} Facts */
 /** @typedef {(name: string) => number} IndexOf a whole number of the query */
 
 const KEEP_BYTES = 32 * 2 ** 20; // a longer text opens at no head

@@ -1,10 +1,10 @@
 // Generation, token by token: the engine draws as generate/sampling/sampler.py does, with the same numbers for a seed.
 import { uniform } from "../next/sampling.js";
-import { shown } from "./bytes.js";
-import { fillCache } from "./trace.js";
-import { UserError } from "./wasm.js";
+import { shown } from "./formats/bytes.js";
+import { fillCache } from "./model/trace.js";
+import { UserError } from "./model/wasm.js";
 
-/** @typedef {import("./model.js").Model} Model */
+/** @typedef {import("./model/model.js").Model} Model */
 /** @typedef {{temperature?: number, top_k?: number | null, top_p?: number | null, min_p?: number | null, seed?: number | null, max_new_tokens?: number}} Settings */
 
 const FILTERS = 3; // typical-p, top-p, min-p: in the order of FILTERS in generate/sampling/params.py
@@ -79,7 +79,7 @@ function* probabilities(model, ids, start, positions) {
   for (let i = start; i < ids.length; i++) yield { token: ids[i], text: model.text(ids[i]), p: Math.exp(/** @type {Float64Array} */ (losses)[3 * (i - start)]) };
 }
 
-/** @param {Model} model @param {import("./model.js").KVCache} cache @param {number[]} ids @param {ReturnType<typeof checkedSettings>} settings @param {number} random in [0, 1) */
+/** @param {Model} model @param {import("./model/model.js").KVCache} cache @param {number[]} ids @param {ReturnType<typeof checkedSettings>} settings @param {number} random in [0, 1) */
 function drawNext(model, cache, ids, settings, random) {
   const { wasm, handle, padded, size } = model;
   const start = cache.ids.length;

@@ -1,8 +1,8 @@
 // The values of a request, checked as explorer/schemas.py checks them.
-import { shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { shown } from "./formats/bytes.js";
+import { UserError } from "./model/wasm.js";
 
-/** @typedef {import("./model.js").Model} Model */
+/** @typedef {import("./model/model.js").Model} Model */
 
 /** @param {string} message @param {string | null} [field] */
 export const invalid = (message, field = null) => new UserError(message, 422, field);

@@ -1,11 +1,11 @@
 // The worker of a site: it has the models and answers the page's requests (state/site.js), one after the other. A
 // generation pauses after each token, so that other requests are answered meanwhile.
 import { Explorer, failure } from "./explorer.js";
-import { openModel } from "./open.js";
-import { UserError } from "./wasm.js";
+import { openModel } from "./formats/open.js";
+import { UserError } from "./model/wasm.js";
 
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./open.js").ModelFile} ModelFile */
+/** @typedef {import("./model/model.js").Model} Model */
+/** @typedef {import("./formats/open.js").ModelFile} ModelFile */
 /** @typedef {{name: string, describe: any, examples: any, files: ModelFile[] | null, bytes: number}} Offered a model of the site, or a file that was dropped */
 
 const MAX_OPEN = 2; // to compare; a third takes the place of the least recently used
@@ -49,7 +49,7 @@ function start(site, base) {
     const files = model.files.map((/** @type {{name: string, bytes: number}} */ { name, bytes }) => fetched(name, new URL(`${model.folder}/${name}`, base).href, bytes));
     offered.push({ name: model.name, describe: model.describe, examples: model.examples, files, bytes: model.bytes });
   }
-  module = fetch(new URL("glassgpt.wasm", import.meta.url)).then(async (response) => {
+  module = fetch(new URL("./glassgpt.wasm", import.meta.url)).then(async (response) => {
     if (!response.ok) throw new UserError("The engine of this page, engine/glassgpt.wasm, cannot be loaded.", 503);
     return WebAssembly.compile(await response.arrayBuffer());
   });

@@ -5,8 +5,8 @@ import { END_OF_TEXT, Tokenizer } from "./base-tokenizer.js";
 import { checkedModel, namedTokens } from "./bpe-file.js";
 import { mergeLong, mergePair } from "./bpe-merges.js";
 import { LETTERS, NUMBERS, WHITE_SPACE } from "./categories.js";
-import { decodeText, shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { decodeText, shown } from "../formats/bytes.js";
+import { UserError } from "../model/wasm.js";
 
 /** @typedef {import("./base-tokenizer.js").WordMerges} WordMerges */
 

@@ -1,6 +1,6 @@
 // The shape of a GPT-2 from its config.json, checked as in glassgpt/config: whatever would change the computation in a
 // way that GPT-2 as published does not have is refused.
-import { shown } from "./bytes.js";
+import { shown } from "../formats/bytes.js";
 import { UserError } from "./wasm.js";
 
 /**

@@ -1,8 +1,8 @@
 // A model in the engine: the forward pass in parts, each from arrays to arrays. Vectors of a text lie one after the
 // other, (T, C).
-import { pieceText } from "./bytes.js";
+import { pieceText } from "../formats/bytes.js";
 import { countParameters } from "./config.js";
-import { MATRICES } from "./weights.js";
+import { MATRICES } from "../formats/weights.js";
 import { UserError } from "./wasm.js";
 
 /** The steps of a block, in the order of inspect/taps.py and of cpp/engine.h. */
@@ -24,7 +24,7 @@ const MAX_TOKENS = 1024; // the context of the published models; a longer one is
 /** @typedef {{ids: Int32Array, logP: Float64Array, losses: Float64Array | null}} Readings [row][k], and [row][3]: log p, rank and entropy */
 
 export class Model {
-  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, isInt4: boolean, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("./base-tokenizer.js").Tokenizer | null, name: string, number: number}} parts */
+  /** @param {{wasm: import("./wasm.js").Wasm, handle: number, isInt4: boolean, config: import("./config.js").Config, vectors: Map<string, Float32Array>, tokenizer: import("../text/base-tokenizer.js").Tokenizer | null, name: string, number: number}} parts */
   constructor({ wasm, handle, isInt4, config, vectors, tokenizer, name, number }) {
     this.wasm = wasm;
     this.handle = handle;

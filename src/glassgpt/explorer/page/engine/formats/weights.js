@@ -1,8 +1,8 @@
 // A model's weights on their way into the engine: each tensor is handed over as soon as its bytes, and what belongs to
 // it, have come, so that a file is never in memory a second time.
-import { shapesOf, ACTIVATIONS } from "./config.js";
+import { shapesOf, ACTIVATIONS } from "../model/config.js";
 import { shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { UserError } from "../model/wasm.js";
 
 /** In the order of `Dtype` in cpp/layout.h. */
 const FLOAT32 = 0;
@@ -18,7 +18,7 @@ const PANEL = 64;
 const GROUP = 32;
 const GROUP_BYTES = 2 * PANEL + (PANEL * GROUP) / 2;
 
-/** @typedef {import("./config.js").Config} Config */
+/** @typedef {import("../model/config.js").Config} Config */
 /**
  * @typedef {object} Incoming a tensor of a file
  * @property {string} name ours @property {string} dtype F64, F32, F16, BF16, I8, U8 @property {number[]} shape as stored
@@ -52,7 +52,7 @@ export function halfToFloat(half) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + mantissa / 1024) : 2 ** -24 * mantissa);
 }
 
-/** An engine without weights. @param {import("./wasm.js").Wasm} wasm @param {Config} config @returns {number} its handle */
+/** An engine without weights. @param {import("../model/wasm.js").Wasm} wasm @param {Config} config @returns {number} its handle */
 export function newEngine(wasm, config) {
   return wasm.with([36, 8], (sizes, kernels) => {
     const { vocab_size, n_positions, n_embd, n_layer, n_head, d_mlp, activation_function } = config;
@@ -65,7 +65,7 @@ export function newEngine(wasm, config) {
 }
 
 export class WeightLoader {
-  /** @param {import("./wasm.js").Wasm} wasm @param {Config} config @param {string} file */
+  /** @param {import("../model/wasm.js").Wasm} wasm @param {Config} config @param {string} file */
   constructor(wasm, config, file) {
     this.wasm = wasm;
     this.config = config;

@@ -1,8 +1,8 @@
 // Text to ids and back: the counterpart of glassgpt/tokenizer, with the same ids for every text.
 import { END_OF_TEXT, Tokenizer } from "./base-tokenizer.js";
 import { BPETokenizer, BYTE_OF } from "./bpe.js";
-import { shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { shown } from "../formats/bytes.js";
+import { UserError } from "../model/wasm.js";
 
 /** The tokenizer that the object in a tokenizer.json describes. @param {any} data @param {string} file its name @returns {Tokenizer} */
 export function readTokenizer(data, file = "tokenizer.json") {

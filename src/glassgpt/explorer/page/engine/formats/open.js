@@ -1,12 +1,12 @@
 // Files of a model into a running one: a packed folder, a Hugging Face folder with one safetensors file, or a GGUF file.
 // Everything is checked before anything is computed.
 import { ByteStream } from "./byte-stream.js";
-import { readConfig } from "./config.js";
+import { readConfig } from "../model/config.js";
 import { readGGUF } from "./gguf.js";
-import { Model } from "./model.js";
+import { Model } from "../model/model.js";
 import { readHeader } from "./safetensors.js";
-import { readTokenizer } from "./tokenizer.js";
-import { UserError, Wasm } from "./wasm.js";
+import { readTokenizer } from "../text/tokenizer.js";
+import { UserError, Wasm } from "../model/wasm.js";
 import { WeightLoader } from "./weights.js";
 
 /** @typedef {{name: string, size: number, stream: () => Promise<ReadableStream<Uint8Array>>}} ModelFile a file, wherever it lies */
@@ -135,7 +135,7 @@ async function readFolder(stream, find) {
   return { config, tensors: placed, tokenizer };
 }
 
-/** @param {import("./base-tokenizer.js").Tokenizer | null} tokenizer @param {number} embeddings @param {string} file */
+/** @param {import("../text/base-tokenizer.js").Tokenizer | null} tokenizer @param {number} embeddings @param {string} file */
 function checkTokenizer(tokenizer, embeddings, file) {
   if (tokenizer && !tokenizer.fits(embeddings)) {
     throw new UserError(`The tokenizer has ${tokenizer.tokens.length.toLocaleString("en")} tokens, but the model of ${file} has ${embeddings.toLocaleString("en")} embeddings. Use the tokenizer that belongs to the model.`);

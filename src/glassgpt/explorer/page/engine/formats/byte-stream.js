@@ -1,5 +1,5 @@
 // The bytes of a file in their order, from a download or from the disk: never more than a piece of them at a time.
-import { UserError } from "./wasm.js";
+import { UserError } from "../model/wasm.js";
 
 export class ByteStream {
   #reader;

@@ -1,7 +1,7 @@
 // The safetensors file: 8 bytes of header length, a JSON header, then the arrays end to end. The header is held against
 // the file first, because it can be wrong about its own length and about places and sizes of arrays.
 import { shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { UserError } from "../model/wasm.js";
 
 const HEADER_LIMIT = 2 ** 20; // that of GPT-2 XL is 60 kB
 /** @type {Record<string, number>} bytes of a number */

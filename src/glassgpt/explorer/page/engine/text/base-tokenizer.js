@@ -1,5 +1,5 @@
 // What all tokenizers have in common (tokenizer/base.py).
-import { concatBytes, decodeText } from "./bytes.js";
+import { concatBytes, decodeText } from "../formats/bytes.js";
 
 export const END_OF_TEXT = "<|endoftext|>";
 

@@ -1,7 +1,7 @@
 // The vocabulary in a tokenizer.json of Hugging Face's, refused by name where it is not GPT-2's kind
 // (tokenizer/tokenizer_json.py).
-import { shown } from "./bytes.js";
-import { UserError } from "./wasm.js";
+import { shown } from "../formats/bytes.js";
+import { UserError } from "../model/wasm.js";
 
 const HIGHEST_ID = 2 ** 24;
 

@@ -1,8 +1,8 @@
 // The words of a text with every merge, and the heads that show most for it (explorer/traces.py, salient_heads.py).
-import { pieceText } from "./bytes.js";
+import { pieceText } from "../formats/bytes.js";
 
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./trace.js").Trace} Trace */
+/** @typedef {import("../model/model.js").Model} Model */
+/** @typedef {import("../model/trace.js").Trace} Trace */
 /** @typedef {{text: string, first: number, last: number, merges: string[][]}} PageWord */
 
 /**

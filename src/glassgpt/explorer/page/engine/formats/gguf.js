@@ -1,11 +1,11 @@
 // GGUF, the file of llama.cpp, for models of the architecture "gpt2": named settings, named tensors, then their bytes.
 // Nothing is believed that the file is too short to back (weights/gguf_file.py).
 import { shown } from "./bytes.js";
-import { readConfig } from "./config.js";
-import { END_OF_TEXT } from "./base-tokenizer.js";
-import { BPETokenizer } from "./bpe.js";
-import { readTokenizer } from "./tokenizer.js";
-import { UserError } from "./wasm.js";
+import { readConfig } from "../model/config.js";
+import { END_OF_TEXT } from "../text/base-tokenizer.js";
+import { BPETokenizer } from "../text/bpe.js";
+import { readTokenizer } from "../text/tokenizer.js";
+import { UserError } from "../model/wasm.js";
 import { halfToFloat } from "./weights.js";
 
 const METADATA_LIMIT = 32 * 2 ** 20;
