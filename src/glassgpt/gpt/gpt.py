@@ -163,8 +163,20 @@ class GPT(TaskMethods, ExperimentMethods):
             if self._checkpoint is None:
                 raise UserError("this backend does not show its steps. Load the model with backend='torch'.")
             name = "torch" if is_torch_installed() else "numpy"
-            self._model = load_backend(self._checkpoint, name, device="cpu").model  # type: ignore[attr-defined]
+            model = load_backend(self._checkpoint, name, device="cpu").model  # type: ignore[attr-defined]
+            self._model = model if name == "torch" else self._with_engine(model)
         return self._model  # type: ignore[no-any-return]
+
+    def _with_engine(self, model: NumpyGPT2) -> NumpyGPT2:
+        """The numpy model, computed by the native engine where that has the same weights."""
+        from glassgpt.backends.native.backend import NativeBackend
+        from glassgpt.backends.native.traced import EngineGPT2
+        from glassgpt.backends.native.weights import stored_dtype
+
+        assert self._checkpoint is not None
+        backend = self.backend
+        same = isinstance(backend, NativeBackend) and backend.dtype == stored_dtype(self._checkpoint)
+        return EngineGPT2(model, backend.weights) if same else model  # type: ignore[attr-defined]
 
     @property
     def torch_model(self) -> GPT2:

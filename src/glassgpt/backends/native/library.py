@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_void_p, c_int, _INTS, _INTS, _INTS, _INTS, _INTS, _INTS, c_int, _DOUBLES, _INTS, _INTS],
     ),
+    "block": (
+        c_int,
+        [c_void_p, c_void_p, *[c_int] * 3, _FLOATS, c_uint32, c_int, c_void_p, c_void_p, c_int],
+    ),
+    "times": (c_int, [c_void_p, c_int, c_int, c_int, _FLOATS, _FLOATS, c_int64, c_int]),
     "limits": (c_int, [c_void_p, c_int64, _DOUBLES]),
     "draw": (
         c_int,

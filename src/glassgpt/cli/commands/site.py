@@ -11,7 +11,7 @@ from glassgpt.cli.parser.options import Flag
 
 def command(
     *,
-    out: Annotated[str, Flag("the folder to write; an older site there is replaced", "FOLDER", short="-o")],
+    out: Annotated[str, Flag("the folder to write; an older site there is replaced", "DIR", short="-o")],
     model: Annotated[
         tuple[str, ...], Flag("a model of the site; the first opens first. Repeat it for more", "MODEL")
     ] = ("default", "tiny"),
