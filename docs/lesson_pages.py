@@ -97,7 +97,8 @@ def css() -> str:
         ".lesson-figure svg{max-width:100%;height:auto}\n"
         + rules(LIGHT | SHADES, 'body[data-theme="light"]')
         + rules(DARK | SHADES, 'body[data-theme="dark"]')
-        + "@media print{.lesson-figure,.lesson-output,.highlight{break-inside:avoid}"
+        + "@media print{.skip-to-content{display:none}"
+        ".lesson-figure,.lesson-output,.highlight{break-inside:avoid}"
         ".highlight pre{white-space:pre-wrap}\n" + rules(LIGHT | SHADES, "body[data-theme]") + "}\n"
     )
 
