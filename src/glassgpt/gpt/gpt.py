@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
@@ -374,6 +375,22 @@ class GPT(TaskMethods, ExperimentMethods):
         from glassgpt.inspect.attribution.attribute import attribute
 
         return attribute(self, text, target, method, position)
+
+    def explore(self, text: str | None = None, height: int = 760) -> Any:
+        """The Explorer with this text, in a notebook's cell; `.url` is its address for a browser.
+
+        It needs the extra `serve`, and runs in this process until that ends.
+        """
+        try:
+            # Above this room: what the Explorer shows is a model's.
+            notebook = import_module("glassgpt.explorer.notebook")
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("glassgpt"):
+                raise
+            raise UserError(
+                f"explore needs {error.name}. Install it with: pip install 'glassgpt[serve]'"
+            ) from None
+        return notebook.explore(self, text, height)
 
     def max_batch_size(self) -> int:
         """The number of sequences of a call that run at once."""
