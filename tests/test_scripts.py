@@ -126,6 +126,48 @@ def test_the_notebook_is_executed_and_stored(tmp_path: Path) -> None:
     assert stored_outputs(tmp_path / "made.ipynb") == stored_outputs(ROOT / "examples" / "look_inside.ipynb")
 
 
+NO_FIGURE = ["text/plain"]
+FIGURE = ["image/svg+xml", "text/plain"]
+EXPERIMENTS = {
+    "induction": [[], FIGURE, NO_FIGURE, FIGURE, [], []],
+    "indirect_objects": [NO_FIGURE, [], FIGURE, FIGURE, [], FIGURE],
+    "steering": [NO_FIGURE, FIGURE, [], [], []],
+}
+
+
+def results(path: Path) -> list[list[str]]:
+    """The kinds of the last value of each code cell; of one that only prints, none."""
+    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert not [out for cell in cells for out in cell["outputs"] if out["output_type"] == "error"]
+    return [sorted(cell["outputs"][-1].get("data", ())) if cell["outputs"] else ["nothing"] for cell in cells]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_notebooks_of_experiments_have_stored_figures(name: str) -> None:
+    assert results(ROOT / "examples" / f"{name}.ipynb") == EXPERIMENTS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_notebooks_of_experiments_are_executed(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("nbclient", reason="nbclient is not installed: make test installs it")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed: make test installs it")
+    run("notebook.py", name, "-o", tmp_path / "made.ipynb")
+    assert results(tmp_path / "made.ipynb") == EXPERIMENTS[name]
+    printed = "".join(
+        "".join(out["text"])
+        for cell in json.loads((tmp_path / "made.ipynb").read_text("utf-8"))["cells"]
+        for out in cell.get("outputs", ())
+        if out["output_type"] == "stream"
+    )
+    told = {
+        "induction": "head 5.5 looks one token back",
+        "indirect_objects": "name that is not there: in 100%",
+        "steering": "glad words",
+    }
+    assert told[name] in printed
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not native.is_available(), reason="the outputs shown are the native engine's, not built here"

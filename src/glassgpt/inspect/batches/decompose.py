@@ -49,7 +49,7 @@ class Decomposition(NamedArray):
 class LogitAttribution(NamedArray):
     """(prompt, component): what each adds to the logit. The components sum to `logit`."""
 
-    logit: Array = None  # type: ignore[assignment]  # (prompt,): as the model computed it
+    logit: Array = None  # type: ignore[assignment]  # (prompt,): of the model's final vector
     n_head: int = 0
 
     def figure(self) -> Figure:
@@ -119,7 +119,7 @@ class Written:
     z: Array  # (prompt, layer, C): the heads side by side
     mlps: Array  # (prompt, layer, C)
     final: Array  # (prompt, C): the stream after the last block
-    logits: Array  # (prompt, targets): of the tokens asked for
+    normed: Array  # (prompt, C): the same after ln_f, which the head reads
 
 
 def component_names(config: Config) -> list[str]:
@@ -131,22 +131,21 @@ def component_names(config: Config) -> list[str]:
     return names
 
 
-def collect(traces: Traces, forward: Forward, positions: list[int], targets: list[list[int]]) -> Written:
+def collect(traces: Traces, forward: Forward, positions: list[int]) -> Written:
     """Read each prompt's parts in one pass over its blocks."""
     config = forward.config
     last = f"h.{config.n_layer - 1}.resid_post"
     by_layer = [(f"h.{i}.attn.merged", f"h.{i}.mlp.proj") for i in range(config.n_layer)]
     read: Callable[[list[str]], dict[str, AnyArray]]
-    logits_at: Callable[[int], AnyArray]
-    rows: dict[str, list[Array]] = {name: [] for name in ("wte", "wpe", "z", "mlps", "final", "logits")}
+    rows: dict[str, list[Array]] = {name: [] for name in ("wte", "wpe", "z", "mlps", "final", "normed")}
     for number, position in enumerate(positions):
         trace = traces[number]
         if forward.model is traces.gpt.model:
-            read, logits_at = trace.keep_steps(KEEP_BYTES).tensors, trace.logits_at
+            read = trace.keep_steps(KEEP_BYTES).tensors
         else:  # of half precision, once more: it is too coarse for sums
             again = Activations(forward, tokens_seen(trace, position))
             again.keep_bytes = KEEP_BYTES
-            read, logits_at = again.read, again.logits_at
+            read = again.read
         final = read([last])[last][position]
         steps = [read(list(names)) for names in by_layer]
         tables = read(["wte", "wpe"])
@@ -159,8 +158,7 @@ def collect(traces: Traces, forward: Forward, positions: list[int], targets: lis
             ]
             rows[key].append(np.stack(parts))
         rows["final"].append(to_float64(final))
-        asked = targets[number]
-        rows["logits"].append(to_float64(logits_at(position))[asked] if asked else np.zeros(0))
+        rows["normed"].append(to_float64(read(["ln_f"])["ln_f"][position]))
         trace.keep_steps(0).clear_cache()
     return Written(**{name: np.stack(found) for name, found in rows.items()})
 
@@ -176,7 +174,7 @@ def decompose(traces: Traces, positions: list[int], memory_bytes: int) -> Decomp
             f"the decomposition of {len(traces):,} prompts takes {size / 2**30:.1f} GiB, more than memory="
             f"{memory_bytes / 2**30:g}. Give fewer prompts at a time, or memory={-(-size // 2**30)}."
         )
-    written = collect(traces, forward, positions, [[] for _ in positions])
+    written = collect(traces, forward, positions)
     values = np.empty((len(traces), len(names), config.n_embd))
     values[:, 0], values[:, 1] = written.wte, written.wpe
     column = 2
@@ -206,7 +204,7 @@ def attribute_logits(
     pairs = [[token] for token in answers]
     if others is not None:
         pairs = [[*pair, other] for pair, other in zip(pairs, others, strict=True)]
-    written = collect(traces, forward, positions, pairs)
+    written = collect(traces, forward, positions)
     signs = np.array([1.0, -1.0][: len(pairs[0])])
     rows = np.stack([signs @ np.stack([to_float64(forward.head_row(i)) for i in pair]) for pair in pairs])
     ln_f_weight, ln_f_bias = map(to_float64, forward.final_norm_parameters())
@@ -226,7 +224,7 @@ def attribute_logits(
         by_head = (written.z[:, layer] * per_dimension).reshape(len(traces), config.n_head, -1).sum(axis=2)
         columns += [by_head, (directions @ bias)[:, None], contribution(written.mlps[:, layer])[:, None]]
     columns.append((rows @ ln_f_bias)[:, None])
-    logit = (written.logits * signs).sum(axis=1)
+    logit = (written.normed * rows).sum(axis=1)
     values = np.concatenate(columns, axis=1)
     values = np.concatenate([values, (logit - values.sum(axis=1))[:, None]], axis=1)
     names = (*component_names(config), "ln_f bias", "rounding")

@@ -113,7 +113,7 @@ class Sites:
             columns = [[t if t < len(ids) else None for t in range(longest)] for ids in prompts.ids]
             labels = numbered(longest)
             if len(prompts) == 1:
-                labels = tuple(f"{t}{text}" for t, text in enumerate(prompts.texts(0)))
+                labels = tuple(f"{t} {text.strip()}" for t, text in enumerate(prompts.texts(0)))
             return columns, labels
         several: Sequence[Position] = (
             [given] if isinstance(given, int | str) or callable(given) else list(given)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from glassgpt.inspect.batches.named_array import NamedArray
 
 MAX_CELLS = 2_000  # each with its tooltip; a larger map is a picture of pixels
+MAX_COLUMNS = 200
 WITH_NUMBERS = 16  # columns that leave room for a number in each cell
 WIDTH = 900
 SIDE = 96  # of the names of rows
@@ -42,7 +43,7 @@ def plot_heat_map(array: NamedArray) -> Figure:
     shown = values / max(most, 1e-30)
     figure = Figure(WIDTH, 0, f"{array.name}: {plural(len(rows), 'row')}, {plural(len(columns), 'column')}")
     y = add_heading(figure, array.name, subtitle) + 12
-    if values.size > MAX_CELLS:
+    if values.size > MAX_CELLS or len(columns) > MAX_COLUMNS:
         height = min(600.0, max(120.0, 8.0 * len(rows)))
         figure.rect(MARGIN + SIDE, y, WIDTH - 2 * MARGIN - SIDE, height, "line", 0.35)
         figure.grid(
