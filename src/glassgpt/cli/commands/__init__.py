@@ -39,26 +39,6 @@ COMMANDS = {
             'glassgpt fill "The ___ rose over the ___." --model runs/bidirectional -k 3 --json',
         ),
     ),
-    "heads": Command(
-        "find induction heads and other kinds of attention heads",
-        ("glassgpt heads", "glassgpt heads gpt2 -k 3", "glassgpt heads runs/mine --text story.txt --json"),
-    ),
-    "atlas": Command(
-        "show what every head and neuron does over a corpus",
-        (
-            "glassgpt atlas default --data texts/ -o atlas/ --tokens 1000000",
-            "glassgpt atlas -o atlas/ --neuron 3.17",
-            "glassgpt atlas -o atlas/ --head 6.7 -k 10",
-        ),
-    ),
-    "score": Command(
-        "measure how surprising each word of a text is",
-        (
-            "glassgpt score story.txt",
-            "glassgpt score sentences.txt --lines --by sentence",
-            "glassgpt score stimuli.jsonl --by word --model gpt2 > surprisal.tsv",
-        ),
-    ),
     "explore": Command(
         "see inside the model, in the browser",
         (
@@ -75,8 +55,40 @@ COMMANDS = {
             "glassgpt course 3 --to lessons/ --no-open",
         ),
     ),
+    "tokens": Command(
+        "show how text is tokenized, merge by merge",
+        (
+            'glassgpt tokens "A robot must obey"',
+            'glassgpt tokens "unbelievable" --merges',
+            "glassgpt tokens - --ids < book.txt",
+        ),
+    ),
+    "info": Command(
+        "count a model's parameters, tensor by tensor",
+        ("glassgpt info gpt2", "glassgpt info gpt2 --illustrated", "glassgpt info path/to/model --json"),
+    ),
+    "score": Command(
+        "measure how surprising each word of a text is",
+        (
+            "glassgpt score story.txt",
+            "glassgpt score sentences.txt --lines --by sentence",
+            "glassgpt score stimuli.jsonl --by word --model gpt2 > surprisal.tsv",
+        ),
+    ),
+    "heads": Command(
+        "find induction heads and other kinds of attention heads",
+        ("glassgpt heads", "glassgpt heads gpt2 -k 3", "glassgpt heads runs/mine --text story.txt --json"),
+    ),
+    "atlas": Command(
+        "show what every head and neuron does over a corpus",
+        (
+            "glassgpt atlas default --data texts/ -o atlas/ --tokens 1000000",
+            "glassgpt atlas -o atlas/ --neuron 3.17",
+            "glassgpt atlas -o atlas/ --head 6.7 -k 10",
+        ),
+    ),
     "site": Command(
-        "write that page as a folder that needs no server",
+        "write the Explorer as a folder that needs no server",
         (
             "glassgpt site -o mysite",
             'glassgpt site -o mysite --model tiny --text "A robot must obey"',
@@ -120,18 +132,6 @@ COMMANDS = {
     "mcp": Command(
         "offer a model to an assistant as tools (MCP)",
         ("glassgpt mcp", "glassgpt mcp --model gpt2"),
-    ),
-    "tokens": Command(
-        "show how text is tokenized, merge by merge",
-        (
-            'glassgpt tokens "A robot must obey"',
-            'glassgpt tokens "unbelievable" --merges',
-            "glassgpt tokens - --ids < book.txt",
-        ),
-    ),
-    "info": Command(
-        "count a model's parameters, tensor by tensor",
-        ("glassgpt info gpt2", "glassgpt info gpt2 --illustrated", "glassgpt info path/to/model --json"),
     ),
     "convert": Command(
         "convert a model to another file format",
