@@ -277,6 +277,13 @@ def test_the_same_seeds_draw_the_same_tokens(engine: Engine, server: Client) -> 
         Comparison().compare(found, lines, str(each))
 
 
+def test_edits_with_generation_are_refused(engine: Engine) -> None:
+    edits = [{"kind": "ablate_head", "layer": 0, "head": 0}]
+    status, body = engine.ask(generate={"ids": [1], "edits": edits})
+    assert (status, body["error"]["field"]) == (422, "edits")
+    assert body["error"]["message"].startswith("A site generates without edits.")
+
+
 REFUSED = [
     ("/trace {}", "Send either text or ids."),
     ('/trace {"ids": [99999]}', "ids: 99999 is not a token id. Use 0 to 16,383."),

@@ -23,6 +23,7 @@ const RANGES = [
 
 /** @param {any} body @returns {Required<Settings> & {temperature: number, max_new_tokens: number}} */
 function checkedSettings(body) {
+  if (body.edits?.length) throw new UserError("A site generates without edits. Remove them, or use the server: glassgpt explore", 422, "edits");
   return /** @type {any} */ (Object.fromEntries(RANGES.map(([name, least, most, usual, whole]) => {
     const value = body[name] ?? usual;
     if (value !== null && (typeof value !== "number" || !(value >= least && value <= most) || (whole && !Number.isInteger(value)))) {

@@ -76,6 +76,9 @@ export default {
   // Errors
   "error.server": "The server does not respond. Is `glassgpt explore` still running? The page goes on by itself when it is back.",
   "error.engine": "The engine of this page has ended. Reload the page.",
+  "error.site.edits": "A site generates without edits. Remove them, or use the server: `glassgpt explore`.",
+  "error.site.gradients": "{method} needs gradients, which this page cannot compute. With a server it can: `glassgpt explore`.",
+  "error.site.midi": "A MIDI file is read by the server: `glassgpt explore --model music`.",
   "error.status": "The server responded with status {status}.",
   "error.file.text": "This exported page has one text only. Start `glassgpt explore` for more.",
   "error.file.model": "This needs the model, which an exported page does not have. Start `glassgpt explore` for it.",

@@ -76,6 +76,9 @@ export default {
   // Errors
   "error.server": "서버가 응답하지 않습니다. `glassgpt explore`가 아직 실행 중인가요? 서버가 다시 켜지면 페이지도 저절로 이어집니다.",
   "error.engine": "이 페이지의 엔진이 멈췄습니다. 페이지를 새로 고치세요.",
+  "error.site.edits": "사이트에서는 편집한 채로 생성할 수 없습니다. 편집을 지우거나 서버를 쓰세요: `glassgpt explore`.",
+  "error.site.gradients": "{method}에는 그래디언트가 필요한데, 이 페이지에서는 계산할 수 없습니다. 서버에서는 됩니다: `glassgpt explore`.",
+  "error.site.midi": "MIDI 파일은 서버에서 읽습니다: `glassgpt explore --model music`.",
   "error.status": "서버가 상태 코드 {status}(으)로 응답했습니다.",
   "error.file.text": "내보낸 페이지에는 텍스트가 하나만 들어 있습니다. 다른 텍스트를 보려면 `glassgpt explore`를 실행하세요.",
   "error.file.model": "여기에는 모델이 필요한데, 내보낸 페이지에는 없습니다. `glassgpt explore`를 실행하세요.",

@@ -10,6 +10,9 @@ const MESSAGES = [
   ["error.integrated", /^position: integrated gradients are limited to the first (?<limit>\d+) tokens here\./],
   ["error.waiting", /^(?<n>\d+) requests are already waiting\./],
   ["error.vocabularies", /^(?<a>.+) and (?<b>.+) have different vocabularies, /],
+  ["error.site.edits", /^A site generates without edits\./],
+  ["error.site.gradients", /^(?<method>\w+) needs gradients, which this page cannot compute\./],
+  ["error.site.midi", /^A MIDI file is read by the server: /],
   ["error.notes", /^The file has no notes /],
   ["error.size", /^(?<n>\d+) tokens of this model do not fit in one file\. Export at most (?<limit>\d+)\./],
 ];

@@ -76,6 +76,9 @@ export default {
   // Errors
   "error.server": "服务器没有响应。`glassgpt explore` 还在运行吗？服务器恢复后，页面会自动继续。",
   "error.engine": "本页的引擎已停止。请重新加载页面。",
+  "error.site.edits": "站点不能在编辑状态下生成文本。请删除编辑，或使用服务器：`glassgpt explore`。",
+  "error.site.gradients": "{method} 需要梯度，本页无法计算。使用服务器可以：`glassgpt explore`。",
+  "error.site.midi": "MIDI 文件由服务器读取：`glassgpt explore --model music`。",
   "error.status": "服务器返回了状态码 {status}。",
   "error.file.text": "导出的页面里只有一段文本。想看别的文本，请运行 `glassgpt explore`。",
   "error.file.model": "这需要模型，而导出的页面里没有。请运行 `glassgpt explore`。",

@@ -1,6 +1,7 @@
 // A site (`glassgpt site`) has no server: a worker (engine/worker.js) has the models and answers the page's requests.
 
 import { t } from "../languages/language.js";
+import { translated } from "../languages/server.js";
 
 /** @typedef {{name: string, folder: string, bytes: number}} SiteModel */
 /** @typedef {{status: number, body: any}} Answer */
@@ -85,7 +86,7 @@ class Site {
         }, { once: true });
         this.#waiting.set(number, ({ value, done, failed }) => {
           if (value !== undefined) send(value);
-          if (failed) send(failed.body);
+          if (failed) send({ error: { ...failed.body.error, message: translated(failed.body.error.message) } });
           if (!done) return;
           this.#waiting.delete(number);
           controller.close();
