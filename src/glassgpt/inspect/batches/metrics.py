@@ -29,6 +29,7 @@ class Metric(ABC):
     """A number from the logits of a prompt."""
 
     name: ClassVar[str]
+    reads_clean: ClassVar[bool] = False  # whether it compares with the clean run's logits
 
     @abstractmethod
     def bind(self, prompts: Prompts, reference: Reference | None = None) -> Score:
@@ -101,6 +102,7 @@ class KLDivergence(Metric):
     """KL(clean || this run) of the next-token distributions, in nats."""
 
     name = "kl"
+    reads_clean = True
 
     def bind(self, prompts: Prompts, reference: Reference | None = None) -> Score:
         if reference is None:

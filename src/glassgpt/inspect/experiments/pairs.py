@@ -57,7 +57,7 @@ class Pairs:
             self.base_ids, self.other_ids = self.other_ids, self.base_ids
         self.forward: Forward = make_forward(gpt.model).at_least_float32()
         self.score = metric.bind(self.clean, lambda pair: self.clean_logits[pair])
-        self.clean_logits: dict[int, AnyArray] = {}  # (V,) at the last position, which only KL reads
+        self.clean_logits: dict[int, AnyArray] = {}  # (V,) at the last position, if the metric reads them
         self.clean_values = np.full(len(self), np.nan)
         self.corrupted_values = np.full(len(self), np.nan)
 
@@ -97,7 +97,7 @@ class Pairs:
             for pair in range(len(self)):
                 run = Activations(self.forward, ids[pair])
                 stream = run.residuals()[-1][None]
-                if ids is self.clean_ids:
+                if self.metric.reads_clean and ids is self.clean_ids:
                     last = self.forward.final_norm(stream[:, len(self.clean.ids[pair]) - 1])
                     self.clean_logits[pair] = self.forward.head(last)[0]
                 values[pair] = self.values(stream, [pair])[0]
