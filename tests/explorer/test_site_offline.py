@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
+from glassgpt.explorer.site import write_site
+from tests.conftest import SHIPPED
+from tests.explorer.test_languages import MESSAGES
 from tests.explorer.test_page_files import PAGE
 
 INDEX = """<!doctype html><title>site</title><p id="says"></p><script type="module">
@@ -117,7 +121,7 @@ def test_an_update_never_mixes_two_versions(browser: Any, site: Server, tmp_path
     assert page.evaluate("later()") == "1"
     second = open_site(context, site)
     assert second.inner_text("#says") == "1"
-    second.wait_for_function("registration.waiting !== null")
+    second.wait_for_function("globalThis.registration?.waiting")
     assert second.evaluate("later()") == "1"
     second.close()
     # When both are closed, the next one is of the new version, and what is old is gone.
@@ -140,7 +144,81 @@ def test_a_site_that_is_being_published_is_not_stored(browser: Any, site: Server
     (tmp_path / "late.js").write_text('export const version = "3";')  # its list says otherwise
     second = open_site(context, site)
     assert second.inner_text("#says") == "1"
-    second.wait_for_function("registration.installing === null")
+    second.wait_for_function("globalThis.registration?.installing === null")
     assert second.evaluate("registration.waiting === null")
     assert second.evaluate("later()") == "1"
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def explorer_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp("explorer") / "site"
+    write_site(folder, [SHIPPED])
+    server = Server(folder)
+    yield server, folder
+    server.http.shutdown()
+    server.http.server_close()
+
+
+READY = "#status[data-is=ready]"
+
+
+def wait_until_stored(page: Any, server: Server) -> None:
+    """The page, and the model that it opened; not the model's card."""
+    page.wait_for_function(SERVED)
+    listed = json.loads(urlopen(f"{server.url}files.json").read())["files"]
+    needed = sum(not file["path"].endswith((".md", ".gz")) for file in listed) + 1  # and the list
+    stored = "caches.open('glassgpt-site').then((c) => c.keys()).then((keys) => keys.length)"
+    page.wait_for_function(f"{stored}.then((count) => count >= {needed})")
+
+
+@pytest.mark.slow
+def test_the_explorer_opens_without_a_network(browser: Any, explorer_site: tuple[Server, Path]) -> None:
+    """Also a view, the tour and a language that were not opened before."""
+    server, _ = explorer_site
+    context = browser.new_context()
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(server.url)
+    page.wait_for_selector(READY, state="attached")
+    wait_until_stored(page, server)
+    context.set_offline(True)
+    server.asked.clear()
+    page.goto("about:blank")
+    page.goto(f"{server.url}#lang=ko&view=next")
+    page.wait_for_selector(READY, state="attached")
+    assert page.inner_text("#tab-next") == MESSAGES["ko"]["view.next"]
+    page.click("#tab-family")
+    page.get_by_text(MESSAGES["ko"]["family.says"]).wait_for()
+    page.get_by_role("button", name=MESSAGES["ko"]["bar.explain"]).click()
+    page.wait_for_selector("glass-tour .tour-words svg")
+    page.select_option("#language", "zh")
+    page.wait_for_function("document.title && document.documentElement.lang === 'zh-Hans'")
+    assert server.asked == []
+    assert wrong == []
+    context.close()
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own(browser: Any, explorer_site: tuple[Server, Path]) -> None:
+    server, folder = explorer_site
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{server.url}#lang=en")
+    page.wait_for_selector(READY, state="attached")
+    wait_until_stored(page, server)
+    before = len(server.asked)
+    chosen = page.locator("#tools input[type=file]")
+    chosen.set_input_files([str(path) for path in (folder / "models" / "tiny").glob("*.*n*")])
+    page.get_by_text("It never left this computer.").wait_for()
+    page.wait_for_function("document.querySelectorAll('#model option').length === 2")
+    page.wait_for_selector(READY, state="attached")
+    # What is no model is refused in one line, and the page goes on.
+    chosen.set_input_files([{"name": "notes.gguf", "mimeType": "", "buffer": b"no model"}])
+    refused = page.locator(".insert-row .problem")
+    refused.wait_for()
+    assert "\n" not in refused.inner_text()
+    page.press("body", "ArrowLeft")
+    assert [path for path in server.asked[before:] if path.startswith("/models")] == []
     context.close()
