@@ -123,9 +123,11 @@ def test_numpy_says_what_to_load(folders: list[Path]) -> None:
 
 
 def test_an_adapter_that_does_not_exist_is_refused(gpt: GPT) -> None:
-    if hasattr(gpt.backend, "model"):
-        pytest.skip("of the native engine")
     backend: Any = gpt.backend.with_rows(2)
-    for row, number, says in ((0, 99, "no such adapter"), (2, 1, "no such row"), (0, -1, "no such adapter")):
+    wrong: list[Any] = [99, -1, 1.0, 2**40, 10**5000, None]
+    for row, number, says in (
+        *((0, each, "no such adapter") for each in wrong),
+        *((each, 1, "no such row") for each in [2, *wrong]),
+    ):
         with pytest.raises(UserError, match=says):
             backend.set_adapter(row, number)

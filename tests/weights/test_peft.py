@@ -71,6 +71,10 @@ def test_the_scale_is_pefts(folder: Path, fields: dict[str, Any], scale: float) 
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4'"),
         ({"base_model_name_or_path": None}, "must name a model"),
         ({"lora_alpha": "much"}, "lora_alpha is 'much'"),
+        ({"lora_alpha": 10**400}, "lora_alpha is a whole number of about 401 digits"),
+        ({"lora_alpha": 1e308}, "lora_alpha is 1e\\+308"),
+        ({"alpha_pattern": {"(.+)+x": 3}}, r"the alpha_pattern '\(\.\+\)\+x' is too complex"),
+        ({"alpha_pattern": {".*.*.*.*x": 3}}, "is too complex"),
     ],
 )
 def test_what_is_not_low_rank_is_refused(folder: Path, fields: dict[str, Any], says: str) -> None:

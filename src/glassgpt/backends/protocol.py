@@ -188,6 +188,13 @@ def check_places(backend: Backend, rows: Sequence[int], starts: Sequence[int], c
             )
 
 
+def check_adapter(rows: int, adapters: int, row: int, number: int) -> None:
+    """Whether the cache has this row and the model this adapter, where 0 is none."""
+    for what, index, size in (("row", row, rows), ("adapter", number, adapters + 1)):
+        if not (_is_whole(index) and 0 <= index < size):
+            raise SettingError(f"no such {what}: {short_repr(index)}. Give a whole number below {size}.")
+
+
 def check_ids(tokens: Sequence[Sequence[int]], vocab_size: int) -> None:
     """Whether the tokens that a call reads are in the vocabulary: arrays would take -1 for the last."""
     for ids in tokens:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE, PICKLED, ABOUT = "adapter_model.safetensors", "adapter_model.bin", "adapter_config.json"
 # Matrices that PEFT is told to change, by the ends of their names: the blocks' four.
 TARGETS = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+LARGEST_ALPHA = 1e6  # usual ones are below 1,000
 _F32 = np.dtype(np.float32)
 # Fields with which PEFT computes something else than W + A B, unless they are empty.
 _OTHER_WAYS = (
@@ -171,18 +172,25 @@ def _scale(about: Mapping[str, Any], module: str, rank: int, folder: Path) -> fl
     alpha = about.get("lora_alpha")
     patterns = about.get("alpha_pattern")
     for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
-        if module.endswith(f".{pattern}") or pattern == module or _matches(pattern, module):
+        if module.endswith(f".{pattern}") or pattern == module or _matches(pattern, module, folder):
             alpha = value
             break
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not np.isfinite(alpha) or rank < 1:
+    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not is_number or not abs(alpha) <= LARGEST_ALPHA or rank < 1:  # also NaN
         raise FileFormatError(f"{folder / ABOUT}: lora_alpha is {short_repr(alpha)}; it must be a number.")
     return float(alpha / (rank**0.5 if about.get("use_rslora") else rank))
 
 
-def _matches(pattern: str, module: str) -> bool:
-    """As PEFT compares them: a regular expression for the end of a module's name."""
-    if len(pattern) > 200:
-        return False
+def _matches(pattern: str, module: str, folder: Path) -> bool:
+    """As PEFT compares them: a regular expression for the end of a module's name.
+
+    Repetitions within repetitions, such as (.+)+, could take hours.
+    """
+    if len(pattern) > 200 or re.search(r"\)[*+?{]", pattern) or len(re.findall(r"[*+?{]", pattern)) > 3:
+        raise FileFormatError(
+            f"{folder / ABOUT}: the alpha_pattern {short_repr(pattern)} is too complex. "
+            "Name the ends of modules, such as mlp.c_fc."
+        )
     try:
         return re.match(rf"(.*\.)?({pattern})$", f"transformer.{module}") is not None
     except re.error:

@@ -20,6 +20,7 @@ from glassgpt.backends.protocol import (
     StoredModel,
     TokenScores,
     WantedLogits,
+    check_adapter,
     check_ids,
     check_places,
     check_requests,
@@ -106,6 +107,7 @@ class NativeBackend(HostArrays):
         return self.weights.add_adapter(factors)
 
     def set_adapter(self, row: int, number: int) -> None:
+        check_adapter(self.rows, self.weights.n_adapters, row, number)
         self._cache.set_adapter(row, number)
 
     @property

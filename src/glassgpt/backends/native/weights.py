@@ -74,6 +74,7 @@ class Weights:
         self.config = config
         self.dtype = stored_dtype(checkpoint) if dtype is None else dtype
         self.library = load_library()
+        self.n_adapters = 0
         self.threads = thread_count() if threads is None else threads
         sizes = ints(
             [
@@ -142,6 +143,7 @@ class Weights:
                     floats_at(b),
                 )
             )  # fmt: skip
+        self.n_adapters = number
         return number
 
     @property

@@ -19,6 +19,7 @@ from glassgpt.backends.protocol import (
     ScoreRequest,
     StoredModel,
     WantedLogits,
+    check_adapter,
     check_ids,
     check_lengths,
     check_places,
@@ -89,6 +90,7 @@ class TorchBackend:
         return self.adapters.add(factors)
 
     def set_adapter(self, row: int, number: int) -> None:
+        check_adapter(self.rows, 0 if self.adapters is None else self.adapters.count, row, number)
         self._row_adapters[row] = number
 
     @contextmanager
