@@ -176,7 +176,7 @@ def _scale(about: Mapping[str, Any], module: str, rank: int, folder: Path) -> fl
             alpha = value
             break
     is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not is_number or not abs(alpha) <= LARGEST_ALPHA or rank < 1:  # also NaN
+    if alpha is None or not is_number or not abs(alpha) <= LARGEST_ALPHA or rank < 1:  # also NaN
         raise FileFormatError(f"{folder / ABOUT}: lora_alpha is {short_repr(alpha)}; it must be a number.")
     return float(alpha / (rank**0.5 if about.get("use_rslora") else rank))
 
