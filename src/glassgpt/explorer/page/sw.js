@@ -10,6 +10,7 @@
 const worker = /** @type {any} */ (self); // the types of a window are in scope here
 const VERSION = new URL(worker.location.href).searchParams.get("version") ?? "";
 const CACHE = "glassgpt-site";
+const LARGE = 1e6; // bytes
 const isModel = (/** @type {string} */ path) => path.startsWith("models/");
 
 /** Where something is stored: not an address of the site. @param {string} name */
@@ -38,8 +39,19 @@ async function digest(content) {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** A model as it comes: its digest would need all of it in memory. It is of this version if the site still has it. @param {Cache} cache @param {SiteFile} file @param {Response} response */
+async function keepLarge(cache, file, response) {
+  await cache.put(place(file.sha256), response);
+  const stored = await cache.match(place(file.sha256));
+  const list = /** @type {SiteList} */ (await (await fetch("files.json", { cache: "no-store" })).json());
+  if (stored && (await stored.blob()).size === file.bytes && list.files.some(({ sha256 }) => sha256 === file.sha256)) return;
+  await cache.delete(place(file.sha256));
+  throw new Error(`${file.path} is of another version`);
+}
+
 /** Store a file, unless its content is another than the list says: then a newer version is being published. @param {Cache} cache @param {SiteFile} file @param {Response} response */
 async function keep(cache, file, response) {
+  if (isModel(file.path) && file.bytes > LARGE) return keepLarge(cache, file, response);
   const content = await response.arrayBuffer();
   if ((await digest(content)) !== file.sha256) throw new Error(`${file.path} is of another version`);
   const type = response.headers.get("content-type") ?? "application/octet-stream";
