@@ -174,6 +174,10 @@ EXERCISES = [
                 "The logits themselves are divided by their sum, so some are negative. Take the exponential of each first.",
             ),
             Mistake(
+                lambda logits, temperature: np.exp(logits / temperature) / np.exp(logits).sum(),
+                "Only the numerator is divided by the temperature. Sum the same exponentials below the line.",
+            ),
+            Mistake(
                 lambda logits, temperature: np.log(softmax_of(logits / temperature)),
                 "These are log-probabilities. Return the probabilities themselves, without the logarithm.",
             ),
@@ -213,6 +217,14 @@ EXERCISES = [
                 "Only k numbers come back. Return one for every token of the vocabulary, with zeros for the others.",
             ),
             Mistake(
+                lambda probs, k: np.argsort(-probs, kind="stable")[:k],
+                "These are the places of the best tokens. Put their probabilities there, in an array of zeros.",
+            ),
+            Mistake(
+                lambda probs, k: -np.sort(-probs)[:k],
+                "Only k numbers come back, and they do not sum to 1. Return one for every token, zeros for the others.",
+            ),
+            Mistake(
                 lambda probs, k: np.where(_ranks(probs) < k, 1 / k, 0),
                 "The kept tokens are all equally probable. Keep their own probabilities, divided by their sum.",
             ),
@@ -249,6 +261,10 @@ EXERCISES = [
             Mistake(
                 lambda probs, p: _filter(probs, np.cumsum(probs) - probs < p),
                 "The running sum goes through the tokens by id. Sort them by probability first.",
+            ),
+            Mistake(
+                lambda probs, p: np.where(np.cumsum(probs) < p, probs, 0),
+                "The running sum goes through the tokens by id. Sort by probability first, and divide by the sum at the end.",
             ),
             Mistake(
                 lambda probs, p: _filter(probs, (_after(-probs) * -1 - probs) < p),
@@ -454,6 +470,14 @@ EXERCISES = [
             Mistake(
                 lambda beams, logprobs, width: _beams(beams, logprobs, len(beams)),
                 "There are as many beams as before. Return `width` of them.",
+            ),
+            Mistake(
+                lambda beams, logprobs, width: _beams(beams, logprobs, width, best=0),
+                "The beams are not sorted. Sort all longer ones by score, the highest first, and cut then.",
+            ),
+            Mistake(
+                lambda beams, logprobs, width: beams,
+                "The beams come back as they were. Extend each of them by each token.",
             ),
             Mistake(
                 lambda beams, logprobs, width: _beams(beams, logprobs, None),

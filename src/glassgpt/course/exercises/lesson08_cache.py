@@ -96,6 +96,12 @@ def _replace(cache, layer, k, v):
     return k, v
 
 
+def _unasked(cache, layer, k, v):
+    old_k, old_v = cache[layer]
+    cache[layer] = np.concatenate([old_k, k], axis=1), np.concatenate([old_v, v], axis=1)
+    return cache[layer]
+
+
 def _store_new(cache, layer, k, v):
     both = _extend(cache, layer, k, v, store=False)
     cache[layer] = (k, v)
@@ -213,6 +219,10 @@ EXERCISES = [
             "Store the longer ones, cache[layer] = (k, v), and return them.",
         ),
         mistakes=(
+            Mistake(
+                _unasked,
+                "It raises a KeyError for a layer that the cache does not have yet. Ask first: `if layer in cache`.",
+            ),
             Mistake(_replace, "The old keys and values are lost. Put the new ones behind them."),
             Mistake(
                 lambda cache, layer, k, v: _extend(cache, layer, k, v, store=False),

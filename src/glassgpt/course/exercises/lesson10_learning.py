@@ -238,6 +238,10 @@ EXERCISES = [
                 lambda p, g, rate: {k: v + rate * g[k] for k, v in p.items()},
                 "The step goes uphill. Subtract the gradient.",
             ),
+            Mistake(
+                lambda p, g, rate: p - rate * g,
+                "The parameters are a dict, which cannot be multiplied. Compute each name's array, and build a new dict.",
+            ),
             Mistake(lambda p, g, rate: {k: v - g[k] for k, v in p.items()}, "The rate is not used."),
             Mistake(
                 lambda p, g, rate: {k: v - g[k] / rate for k, v in p.items()},

@@ -149,6 +149,10 @@ EXERCISES = [
         ),
         mistakes=(
             Mistake(lambda n, m: np.tri(n, m + n, dtype=bool), "The diagonal begins at column 0. Token i of the segment stands in column M + i."),
+            Mistake(
+                lambda n, m: np.tri(n, m + n, m),
+                "The places are right, but these are decimal numbers. A mask is True or False: np.tri(..., dtype=bool).",
+            ),
             Mistake(lambda n, m: np.tri(n, dtype=bool), "The columns of the memory are missing: the shape is (T, M + T)."),
             Mistake(lambda n, m: np.ones((n, m + n), bool), "The segment sees ahead. Only the memory is visible as a whole."),
             Mistake(

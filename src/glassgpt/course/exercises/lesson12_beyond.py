@@ -207,6 +207,10 @@ EXERCISES = [
                 "Only each label's last token is compared. Use all of its tokens.",
             ),
             Mistake(
+                lambda rows: [float(np.mean(row)) for row in rows],
+                "These are the means of all labels. Return the place of the highest: np.argmax.",
+            ),
+            Mistake(
                 lambda rows: float(np.max([np.mean(row) for row in rows])),
                 "This is the best mean itself. Return the place of its label: np.argmax.",
             ),
@@ -243,6 +247,10 @@ EXERCISES = [
             Mistake(
                 lambda s, r: (_common(s, r) / len(s) + _common(s, r) / len(r)) / 2,
                 "This is the plain mean of precision and recall. F1 is 2 p r / (p + r).",
+            ),
+            Mistake(
+                lambda s, r: len(set(s) & set(r)),
+                "This is a number of words. Divide it by the lengths of both texts, and join the two shares.",
             ),
             Mistake(
                 lambda s, r: _rouge(s, r, _common(s, r)) / 2,
