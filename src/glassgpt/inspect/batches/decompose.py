@@ -8,7 +8,7 @@ output projection belongs to no head. An MLP has its bias in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,17 +16,16 @@ import numpy as np
 
 from glassgpt.config import Config
 from glassgpt.errors import SettingError
-from glassgpt.inspect.arrays import AnyArray, to_float64
-from glassgpt.inspect.attribution.attribute import tokens_seen
+from glassgpt.inspect.arrays import AnyArray, concat, to_float64
 from glassgpt.inspect.batches.named_array import Array, NamedArray, numbered
 from glassgpt.inspect.forward import Forward, make_forward
-from glassgpt.inspect.traces.activations import Activations
 
 if TYPE_CHECKING:
     from glassgpt.figures.figure import Figure
     from glassgpt.inspect.batches.traces import Traces
 
-KEEP_BYTES = 128 * 2**20  # of a text's steps: up to this size its blocks run once, in the first pass
+TOKENS = 2048  # of a batch: more make no product faster on a CPU
+PARTS = ("wte", "wpe", "z", "mlps", "final", "normed")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,36 +130,54 @@ def component_names(config: Config) -> list[str]:
     return names
 
 
-def collect(traces: Traces, forward: Forward, positions: list[int]) -> Written:
-    """Read each prompt's parts in one pass over its blocks."""
-    config = forward.config
-    last = f"h.{config.n_layer - 1}.resid_post"
-    by_layer = [(f"h.{i}.attn.merged", f"h.{i}.mlp.proj") for i in range(config.n_layer)]
-    read: Callable[[list[str]], dict[str, AnyArray]]
-    rows: dict[str, list[Array]] = {name: [] for name in ("wte", "wpe", "z", "mlps", "final", "normed")}
-    for number, position in enumerate(positions):
-        trace = traces[number]
-        if forward.model is traces.gpt.model:
-            read = trace.keep_steps(KEEP_BYTES).tensors
-        else:  # of half precision, once more: it is too coarse for sums
-            again = Activations(forward, tokens_seen(trace, position))
-            again.keep_bytes = KEEP_BYTES
-            read = again.read
-        final = read([last])[last][position]
-        steps = [read(list(names)) for names in by_layer]
-        tables = read(["wte", "wpe"])
-        rows["wte"].append(to_float64(tables["wte"][position]))
-        rows["wpe"].append(to_float64(tables["wpe"][position]))
-        for key, which in (("z", 0), ("mlps", 1)):
-            parts = [
-                to_float64(found[names[which]][position])
-                for found, names in zip(steps, by_layer, strict=True)
-            ]
-            rows[key].append(np.stack(parts))
-        rows["final"].append(to_float64(final))
-        rows["normed"].append(to_float64(read(["ln_f"])["ln_f"][position]))
-        trace.keep_steps(0).clear_cache()
-    return Written(**{name: np.stack(found) for name, found in rows.items()})
+def collect(
+    forward: Forward, rows: Sequence[Sequence[int]], positions: Sequence[int], at_once: int
+) -> Written:
+    """Read each text's parts in one pass over its blocks, texts of one length `at_once` tokens together."""
+    by_length: dict[int, list[int]] = {}
+    for number, ids in enumerate(rows):
+        by_length.setdefault(len(ids), []).append(number)
+    found: dict[str, list[Array]] = {name: [None] * len(rows) for name in PARTS}  # type: ignore[list-item]
+    for length, same in by_length.items():
+        count = max(1, at_once // length)
+        for start in range(0, len(same), count):
+            chunk = same[start : start + count]
+            read = read_parts(forward, [rows[i] for i in chunk], [positions[i] for i in chunk])
+            for name, values in read.items():
+                for row, number in enumerate(chunk):
+                    found[name][number] = values[row]
+    return Written(**{name: np.stack(values) for name, values in found.items()})
+
+
+def read_parts(forward: Forward, rows: list[Sequence[int]], positions: list[int]) -> dict[str, Array]:
+    """The parts of a batch of texts of one length, one row each."""
+    where = (np.arange(len(rows)), np.array(positions))
+    steps: dict[str, list[Array]] = {"wte": [], "wpe": [], "attn.merged": [], "mlp.proj": []}
+
+    def keep(name: str, x: AnyArray) -> AnyArray:
+        if name in ("attn.merged", "mlp.proj"):
+            steps[name].append(to_float64(x[where]))
+        return x
+
+    def embed(ids: Sequence[int], position: int) -> AnyArray:
+        def keep_tables(name: str, x: AnyArray) -> AnyArray:
+            if name in ("wte", "wpe"):
+                steps[name].append(to_float64(x[0, position]))
+            return x
+
+        return forward.embed(ids, keep_tables)
+
+    stream = concat([embed(ids, position) for ids, position in zip(rows, positions, strict=True)])
+    layers = range(forward.config.n_layer)
+    final = forward.blocks(layers, stream, rows, dict.fromkeys(layers, keep))[where]  # (B, C)
+    return {
+        "wte": np.stack(steps["wte"]),
+        "wpe": np.stack(steps["wpe"]),
+        "z": np.stack(steps["attn.merged"], axis=1),
+        "mlps": np.stack(steps["mlp.proj"], axis=1),
+        "final": to_float64(final),
+        "normed": to_float64(forward.final_norm(final)),
+    }
 
 
 def decompose(traces: Traces, positions: list[int], memory_bytes: int) -> Decomposition:
@@ -174,7 +191,7 @@ def decompose(traces: Traces, positions: list[int], memory_bytes: int) -> Decomp
             f"the decomposition of {len(traces):,} prompts takes {size / 2**30:.1f} GiB, more than memory="
             f"{memory_bytes / 2**30:g}. Give fewer prompts at a time, or memory={-(-size // 2**30)}."
         )
-    written = collect(traces, forward, positions)
+    written = collect(forward, traces.tokens, positions, 1)  # each by itself: the bits of its trace
     values = np.empty((len(traces), len(names), config.n_embd))
     values[:, 0], values[:, 1] = written.wte, written.wpe
     column = 2
@@ -204,7 +221,7 @@ def attribute_logits(
     pairs = [[token] for token in answers]
     if others is not None:
         pairs = [[*pair, other] for pair, other in zip(pairs, others, strict=True)]
-    written = collect(traces, forward, positions)
+    written = collect(forward, traces.tokens, positions, TOKENS)
     signs = np.array([1.0, -1.0][: len(pairs[0])])
     rows = np.stack([signs @ np.stack([to_float64(forward.head_row(i)) for i in pair]) for pair in pairs])
     ln_f_weight, ln_f_bias = map(to_float64, forward.final_norm_parameters())
