@@ -273,7 +273,7 @@ def test_the_man_page_has_every_command_and_option(glassgpt, tmp_path) -> None:
     from glassgpt.cli.parser.parse import load_command
 
     page = glassgpt("completion", "man").out
-    plain = page.replace("\\-", "-").replace("\\(dq", '"')
+    plain = page.replace("\\-", "-").replace("\\(dq", '"').replace("--[no-]", "--")
     for name in COMMANDS:
         assert f'.SS "glassgpt {name} ' in plain
         for option in read_signature(load_command(name)).options:

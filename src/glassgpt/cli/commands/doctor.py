@@ -31,6 +31,7 @@ EXTRAS = {
     "eval": "eval: data from the hub, BLEU, ROUGE",
     "plot": "figures as PNG",
     "tensorboard": "train --tensorboard",
+    "mcp": "a model as tools for assistants",
     "ray": "the server on many machines",
 }
 
