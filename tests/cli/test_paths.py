@@ -37,6 +37,7 @@ EMPTY = {
     "next --model": ["next", "Hi", "--model", ""],
     "tokens --model": ["tokens", "Hi", "--model", ""],
     "explore --model": ["explore", "--model", ""],
+    "course --to": ["course", "1", "--to", ""],
     "explore --compare": ["explore", "--compare", ""],
 }
 
