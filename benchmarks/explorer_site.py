@@ -92,7 +92,7 @@ GENERATE = """async ({ ids, n }) => {
 
 
 def largest_page() -> int:
-    """Bytes of the largest page's process under this one: memory that is shared counts in part."""
+    """Bytes that the largest page's process under this one has written: the browser's own code is left out."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -110,7 +110,7 @@ def largest_page() -> int:
         try:
             if b"--type=renderer" in Path(f"/proc/{process}/cmdline").read_bytes():
                 rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
-                largest = max(largest, 1024 * int(rollup.partition("Pss:")[2].split()[0]))
+                largest = max(largest, 1024 * int(rollup.partition("Pss_Anon:")[2].split()[0]))
         except OSError:
             continue
     return largest
