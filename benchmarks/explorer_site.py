@@ -92,7 +92,7 @@ GENERATE = """async ({ ids, n }) => {
 
 
 def largest_page() -> int:
-    """Bytes that the largest page's process under this one has written: the browser's own code is left out."""
+    """Bytes that the largest page's process under this one has written, without the browser's own code."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -18,7 +18,7 @@ import { UserError } from "./model/wasm.js";
 /** @typedef {(name: string) => number} IndexOf a whole number of the query */
 
 const KEEP_BYTES = 32 * 2 ** 20; // a longer text opens at no head
-const TRACE_BYTES = 48e6; // of all texts together
+const TRACE_BYTES = 32e6; // of all texts together
 const MAX_TRACES = 32;
 const MAX_INTERVENTIONS = 4;
 const MAX_CHARACTERS = 20_000;
@@ -139,7 +139,7 @@ export class Explorer {
     if (!found) throw new UserError(`Trace '${id.slice(0, 40)}' is not cached (any more). Send its text again.`, 404, "id");
     this.traces.delete(id);
     this.traces.set(id, found);
-    for (const { trace } of [...this.traces.values()].slice(0, -2)) trace.clear();
+    for (const { trace } of [...this.traces.values()].slice(0, -1)) trace.clear();
     return found;
   }
 

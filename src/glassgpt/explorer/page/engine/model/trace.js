@@ -3,8 +3,8 @@
 import { normOf } from "./arrays.js";
 import { BLOCK_STEPS } from "./model.js";
 
-const CACHE_BYTES = 24e6; // of steps inside blocks, per text
-const KEEP_BYTES = 8e6; // of attention weights that the first pass keeps
+const CACHE_BYTES = 12e6; // of steps inside blocks, per text
+const KEEP_BYTES = 6e6; // of attention weights that the first pass keeps
 const WHOLE_BLOCK_BYTES = 2e6; // a block whose steps are that small is kept whole
 
 /** @typedef {{shape: number[], data: Float32Array}} Floats */
