@@ -143,3 +143,12 @@ def test_the_command_prints_a_table_and_json(tmp_path: Path, capsys: pytest.Capt
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert set(scores) == {*KINDS, "copying"}
     assert np.array(scores["induction"]).shape == (5, 4)
+
+
+@pytest.mark.parametrize("line", ['{"text": [[]]}', '{"words": 1}', "[]", "{", '{"text":' + "9" * 5000 + "}"])
+def test_a_record_without_a_text_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n' + line + "\n")
+    assert main(["heads", "tiny", "--text", str(tmp_path / "a.jsonl")]) == 2
+    assert "a.jsonl, record 2: " in capsys.readouterr().err

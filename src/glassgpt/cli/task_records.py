@@ -91,7 +91,14 @@ def read_whole(name: str) -> str:
     """A text file, or stdin, as one text."""
     if name == "-":
         return read_stdin()
-    return "\n".join(record.values[TEXT_FIELD] for record in read_records(Path(name)))
+    texts = []
+    for record in read_records(Path(name)):
+        text = record.values.get(TEXT_FIELD)
+        if not isinstance(text, str):
+            problem = "it has no text" if record.problem is None else record.problem[0]
+            raise UserError(f'{name}, record {record.number}: {problem}. Each needs a "{TEXT_FIELD}".')
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def in_batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
