@@ -69,7 +69,7 @@ SAME = set(
     next.minP next.topK next.topP page.title
     scores.says steer.and steer.token table.logit
     tally.mlp tally.tensor term.logit term.space
-    tour.step tour.tally.mlps tour.why.mlps
+    tour.step tour.tally.mlps tour.why.mlps tower.read
     """.split()
 )
 

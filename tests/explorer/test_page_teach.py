@@ -542,7 +542,7 @@ def test_what_is_shown_belongs_to_what_is_written_above(visit: Begin, gpt: GPT) 
     page.js("store.set({ text: given })", "x " * 5000)
     page.until("store.status === 'error'")
     assert "over the limit" in page.texts("#notice")[0]
-    assert "text before" in page.texts("#notice")[0]
+    assert "previous text" in page.texts("#notice")[0]
     assert float(page.js("getComputedStyle(document.querySelector('.work')).opacity")) < 0.5
     page.js("store.set({ text: given })", TEXT)
     page.ready()

@@ -46,13 +46,13 @@ TEXTS = (
     PromptExample(
         "repeated",
         "Something repeated",
-        "induction: after an earlier copy comes what came then",
+        "induction: what followed last time follows again",
         "one two three four one two three four one two",
     ),
     PromptExample(
         "capital",
         "A capital",
-        "a pattern to go on with",
+        "a pattern to continue",
         "The capital of France is Paris. The capital of Germany is",
     ),
     PromptExample(

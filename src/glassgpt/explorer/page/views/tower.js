@@ -269,7 +269,7 @@ class GlassTower extends GlassView {
     const kind = layer >= config.n_layer ? "next" : layer < -1 ? "token" : "lens";
     const norm = kind === "lens" ? say("tower.norm", { norm: el("b", {}, format(trace.norms[layer + 1][token], 2)) }) : [];
     const { text } = trace.tokens[token];
-    put(this.#readout, el("b", {}, eventLabel(text) ?? visible(text)), ` ${contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label}.`, ...norm);
+    put(this.#readout, el("b", {}, eventLabel(text) ?? visible(text)), t("tower.read", { cell: contentOf(trace, this.#lens ?? trace.lens, kind, layer, token).label }), ...norm);
   }
 }
 
