@@ -179,6 +179,13 @@ def test_a_function_that_fills_a_list_with_itself():
         ("count_pairs", lambda ids: {[1, 2]: 1}, "take a tuple"),
         ("count_pairs", lambda ids: ids[len(ids)], "beyond the end"),
         ("mlp", lambda x, w, layer: w["c_fc.weight"], "list(weights)"),
+        ("gpt2", lambda i, w, n, h, cache=None: w[w["wte.weight"]], "wants one table"),
+        (
+            "embed",
+            lambda ids, wte, wpe, start=0: wte[ids] + wpe[start : start + ids.shape[0]],
+            "len(x) works",
+        ),
+        ("softmax", lambda x: x[..., 99], "end of an axis"),
     ],
 )
 def test_the_first_difference_is_said(name, function, words):
@@ -192,6 +199,30 @@ def test_a_change_of_an_argument_is_refused():
         return made / made.sum(axis=-1, keepdims=True)
 
     assert "changes its argument" in course.check("softmax", softmax).sentence
+
+
+def test_a_forgotten_return_is_not_called_unwritten():
+    def softmax(x):
+        made = np.exp(x - x.max(axis=-1, keepdims=True))
+        made = made / made.sum(axis=-1, keepdims=True)
+
+    def gpt2(ids, weights, n_layer, n_head, cache=None):
+        start = cache[0][0].shape[1] if cache else 0  # noqa: F841
+        ...
+
+    assert "Is the `return` missing?" in course.check("softmax", softmax).sentence
+    assert "not written yet" in course.check("gpt2", gpt2).sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "words"),
+    [
+        ("merge", lambda ids, pair, new: ids.append(new) or ids, "list(x)"),
+        ("sgd_step", lambda p, g, rate: p.update(w=0) or p, "a new dict"),
+    ],
+)
+def test_how_to_copy_depends_on_what_was_changed(name, function, words):
+    assert words in course.check(name, function).sentence
 
 
 def test_an_unknown_exercise_is_one_line_with_advice():

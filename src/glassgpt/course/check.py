@@ -61,6 +61,8 @@ def check(name: str, function: object) -> Verdict:
     expected = [run(exercise.solution, arguments, exercise.changes) for arguments in inputs]
     given = [run(function, arguments, exercise.changes) for arguments in inputs]
     if all(outcome.value is None for outcome in given) and any(outcome.error is None for outcome in given):
+        if is_written(function):
+            return Verdict(False, f"{name}: it returns None. Is the `return` missing? {exercise.task}")
         return Verdict(False, f"{name}: not written yet, it returns None. {exercise.task}")
     differences = [
         outcome_difference(right, own, exercise.tolerance) for right, own in zip(expected, given, strict=True)
@@ -74,6 +76,17 @@ def check(name: str, function: object) -> Verdict:
         where = "" if wrong == len(inputs) else f" (Wrong for {wrong} of {len(inputs)} inputs.)"
         sentence = f"{differences[first]}{where}"
     return Verdict(False, f"{name}: {sentence}")
+
+
+def is_written(function: Function) -> bool:
+    """Whether there is more than the exercise's `...` (where the source is unknown: no)."""
+    code = getattr(function, "__code__", None)
+    if code is None or not (code.co_names or code.co_nlocals > code.co_argcount):
+        return False
+    try:
+        return "\n    ..." not in inspect.getsource(function)
+    except (OSError, TypeError):
+        return False
 
 
 def signature_problem(exercise: Exercise, function: Function) -> str | None:

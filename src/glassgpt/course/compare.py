@@ -41,11 +41,71 @@ ADVICE = (
     ),
     (ValueError, "truth value", "max, min and `if` want single numbers: x.max(axis=-1), np.where."),
     (TypeError, "interpreted as an integer", "A division by / gives a decimal number; // gives a whole one."),
+    (
+        TypeError,
+        "unhashable type: 'numpy",
+        "An array is used as a key of a dict. Perhaps a function got all of `weights` where it wants one "
+        'table, such as weights["wte.weight"].',
+    ),
+    (
+        TypeError,
+        "positional argument",
+        "Compare the call with the line of that function that begins with `def`.",
+    ),
+    (TypeError, r"has no len\(\)", "A single number has no length: [x] is a list with one item."),
+    (
+        AttributeError,
+        "'list' object",
+        "This argument may be a list: len(x) works for lists and arrays alike.",
+    ),
+    (
+        AttributeError,
+        "'NoneType' object has no attribute 'random'",
+        "At temperature 0 nothing is drawn, and rng may be None.",
+    ),
+    (
+        ValueError,
+        "equal division",
+        "np.split cuts between rows, axis 0, unless you say axis=-1.",
+    ),
+    (
+        ValueError,
+        "values to unpack",
+        "`a, b, c = x` takes the rows of an array apart. np.split(x, 3, axis=-1) cuts each row in three.",
+    ),
+    (
+        ValueError,
+        "inhomogeneous",
+        "The rows have different lengths, so they make no array. Take one row at a time.",
+    ),
+    (
+        ValueError,
+        "bytes must be in range",
+        "An id above 255 may join ids that are merged themselves: take those apart, too.",
+    ),
+    (
+        ValueError,
+        "empty sequence|is empty",
+        "There is nothing left to choose from. Ask first whether it is empty.",
+    ),
     (TypeError, "unhashable", "A list cannot be a key of a dict: take a tuple, (a, b)."),
+    (
+        IndexError,
+        "for axis",
+        "An index lies beyond the end of an axis. Print the shape: perhaps it belongs to another axis, or "
+        "one row was meant, such as x[-1].",
+    ),
     (IndexError, "", "An index lies beyond the end. Look at the last round of the loop."),
-    (KeyError, r"\.(weight|bias)", "All names of weights: list(weights)."),
+    (KeyError, r"'(h\.\d|wte|wpe|ln_|mlp|attn)|\.(weight|bias)", "All names of weights: list(weights)."),
     (NameError, "", "Define it inside the function, or in a cell that you have run."),
 )
+
+
+COPY: dict[type | None, str] = {
+    np.ndarray: "Work on a copy: `x = x + 1` and `x.copy()` make a new array, `x += 1` does not.",
+    list: "Work on a copy: `list(x)` and `x + [y]` make a new list, `x.append(y)` and `x += [y]` do not.",
+    dict: "Build a new dict, with new arrays: `x = x + 1` makes one, `x += 1` does not.",
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +116,7 @@ class Outcome:
     error: BaseException | None = None
     after: tuple[Any, ...] = ()  # the arguments that it was supposed to change
     changed: int | None = None  # the number of an argument that it was not supposed to change
+    changed_kind: type | None = None  # what that argument is
 
 
 def run(function: Function, arguments: Arguments, changes: tuple[int, ...] = ()) -> Outcome:
@@ -69,7 +130,7 @@ def run(function: Function, arguments: Arguments, changes: tuple[int, ...] = ())
     after = tuple(lent[i] for i in changes if i < len(lent))
     for number, (before, now) in enumerate(zip(arguments, lent, strict=True)):
         if number not in changes and is_changed(before, now):
-            return Outcome(value, None, after, number)
+            return Outcome(value, None, after, number, type(before))
     return Outcome(value, None, after)
 
 
@@ -112,7 +173,7 @@ def outcome_difference(expected: Outcome, given: Outcome, tolerance: float) -> s
             f"It should refuse this with a {type(expected.error).__name__}, and returns {show(given.value)}."
         )
     if given.changed != expected.changed:
-        return "It changes its argument. Work on a copy: `x = x + 1` makes a new array, `x += 1` does not."
+        return f"It changes its argument. {COPY.get(given.changed_kind, COPY[np.ndarray])}"
     found = difference(expected.value, given.value, tolerance)
     if found is not None:
         return found

@@ -158,6 +158,13 @@ def encode_longest_first(text, merges):
     return ids
 
 
+def encode_from_zero(text, merges):
+    ids = text_bytes(text)
+    for number, pair in enumerate(merges):
+        ids = merge(ids, pair, number)
+    return ids
+
+
 def rarest(counts):
     return min(counts, key=lambda pair: (counts[pair], pair))
 
@@ -253,6 +260,7 @@ EXERCISES = [
             Mistake(lambda text, n: encode(text, train_bpe(text, n)), "These are the ids of the text. Return the list of the pairs that were merged."),
             Mistake(lambda text, n: train_bpe(text, n)[::-1], "The order is turned around. The first merge comes first."),
             Mistake(lambda text, n: [], "The list is empty. Append the pair in each round."),
+            Mistake(lambda text, n: n * [best_pair(count_pairs(text_bytes(text)))] if len(text) > 1 else [], "The same pair comes every time. Keep what merge returns: ids = merge(ids, pair, new_id)."),
         ),
         ("Use text_bytes, count_pairs, best_pair and merge.", "In each round: count, choose, merge, append the pair to a list.", "An empty dict of counts means that there is nothing left to merge: break."),
     ),
@@ -268,6 +276,7 @@ EXERCISES = [
             Mistake(lambda text, merges: [b for n, p in enumerate(merges) for b in merge(text_bytes(text), p, 256 + n)], "Each merge starts from the bytes again. Let each one work on the result of the one before."),
             Mistake(lambda text, merges: [i - 255 if i > 255 else i for i in encode(text, merges)], "The new ids begin at 1. The first merge makes 256."),
             Mistake(lambda text, merges: [i + 1 if i > 255 else i for i in encode(text, merges)], "The new ids begin at 257. The first merge makes 256."),
+            Mistake(encode_from_zero, "The new ids begin at 0, which are bytes already. The first merge makes 256."),
         ),
         ("Start with text_bytes(text).", "enumerate(merges) gives the number of each merge; its new id is 256 more."),
     ),

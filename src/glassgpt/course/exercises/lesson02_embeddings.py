@@ -34,8 +34,8 @@ def dot_table(vectors):
 def embed_inputs(rng):
     tables = weights()
     made = [
-        (np.array(ids), rng.normal(size=(7, 4)), rng.normal(size=(9, 4)), *rest)
-        for ids, rest in (([1, 6, 1], ()), ([0], (8,)), ([3, 3], (2,)), ([5, 4, 3, 2], (4,)))
+        (ids, rng.normal(size=(7, 4)), rng.normal(size=(9, 4)), *rest)
+        for ids, rest in ((np.array([1, 6, 1]), ()), ([0], (8,)), (np.array([3, 3]), (2,)), ([5, 4, 3, 2], (4,)))
     ]
     return [*made, (np.array([464, 1379, 12]), tables["wte.weight"], tables["wpe.weight"])]
 
@@ -60,6 +60,18 @@ def last_rows(ids, wte, wpe, start=0):
     return wte[ids] + wpe[len(wpe) - len(ids) :]
 
 
+def whole_rows(ids, n):
+    rows = np.zeros((len(ids), n))
+    rows[ids] = 1
+    return rows
+
+
+def all_columns(ids, n):
+    rows = np.zeros((len(ids), n))
+    rows[:, ids] = 1
+    return rows
+
+
 EXERCISES = [
     Exercise(
         "one_hot", 2, "Return an array (T, n) with a row for each id: zeros, and a 1 in the column of the id.",
@@ -74,6 +86,8 @@ EXERCISES = [
             Mistake(lambda ids, n: 1 - one_hot(ids, n), "Zeros and ones are exchanged."),
             Mistake(lambda ids, n: one_hot(ids, n) == 1, "These are True and False. Use np.zeros, which has decimal numbers."),
             Mistake(lambda ids, n: np.zeros((len(ids), n)), "Every number is 0. Set the 1 of each row."),
+            Mistake(whole_rows, "Whole rows are set to 1. Each row has a single 1: rows[t, ids[t]] = 1."),
+            Mistake(all_columns, "Every row has the ones of all ids. Each row has a single 1: rows[t, ids[t]] = 1."),
         ),
         ("np.zeros((len(ids), n)) has the shape.", "A loop over enumerate(ids) can set rows[t, id] = 1."),
     ),
@@ -93,6 +107,7 @@ EXERCISES = [
             Mistake(lambda ids, wte, wpe, start=0: np.concatenate([wte[ids], wpe[start : start + len(ids)]], -1), "The vectors are put side by side, which doubles their width. Add them."),
             Mistake(lambda ids, wte, wpe, start=0: (wte[ids] + wpe[start : start + len(ids)]).sum(0), "This is one vector for the whole text. Keep one for each token."),
             Mistake(lambda ids, wte, wpe, start=0: wte[ids] + wpe[start : start + len(ids)][::-1], "The positions run backwards."),
+            Mistake(lambda ids, wte, wpe, start=0: wte[ids] + wpe[start : len(ids)], "The slice of wpe ends at len(ids). It has to end at start + len(ids)."),
         ),
         ("An array of ids as an index takes those rows: wte[ids].", "The positions are start to start + len(ids) - 1, a slice of wpe.", "wte[ids] + wpe[start : start + len(ids)]"),
         keep=True,
@@ -113,6 +128,7 @@ EXERCISES = [
             Mistake(lambda a, b: 1 - cosine(a, b), "This is the cosine distance: 1 minus the cosine."),
             Mistake(lambda a, b: float(np.arccos(np.clip(cosine(a, b), -1, 1))), "This is the angle. Its cosine is asked for."),
             Mistake(lambda a, b: a * b / np.sqrt((a @ a) * (b @ b)), "a * b multiplies number by number. The dot product adds them up: a @ b."),
+            Mistake(lambda a, b: float(a @ b / np.sqrt(a @ a) * np.sqrt(b @ b)), "It is divided by one length and multiplied by the other. Put the product of both lengths in brackets."),
         ),
         ("a @ b is the dot product.", "The length of a is np.sqrt(a @ a), or np.linalg.norm(a)."),
     ),
@@ -131,6 +147,8 @@ EXERCISES = [
             Mistake(lambda vectors, row, k: by(vectors, row, k - 1, cosine), "These are k - 1 rows."),
             Mistake(lambda vectors, row, k: sorted(by(vectors, row, k, cosine)), "They are sorted by their number. The best comes first."),
             Mistake(lambda vectors, row, k: [cosine(vectors[i], vectors[row]) for i in by(vectors, row, k, cosine)], "These are the cosines. Return the numbers of the rows."),
+            Mistake(lambda vectors, row, k: by(vectors, row, k, cosine, own=True)[::-1], "The row itself is among them, and the best is last."),
+            Mistake(lambda vectors, row, k: by(vectors, row, k + 1, lambda a, b: a @ b, own=True)[1:], "This sorts by the dot product, where long vectors win, and leaves out the first. Divide by the lengths."),
         ),
         ("np.argsort sorts from small to large; a minus turns that around.", "Sort all, take away the row itself, then the first k."),
     ),

@@ -112,6 +112,30 @@ def wide_scale(n_head):
     return lambda q, k, v: attend_with(q, k, v, scale=math.sqrt(q.shape[-1] * n_head))
 
 
+def turned_all(q, k, v, masked=False):
+    scores = q @ k.T / math.sqrt(q.shape[-1])
+    if masked:
+        T, L = scores.shape[-2:]
+        scores = np.where(np.tri(T, L, L - T), scores, -np.inf)
+    return softmax(scores) @ v
+
+
+def counted_by_len(q, k, v):
+    visible = np.tri(len(q), len(k), len(k) - len(q))
+    return softmax(np.where(visible, q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1]), -np.inf)) @ v
+
+
+def heads_first(x, weights, layer, n_head, cache=None):
+    name = f"h.{layer}.attn"
+    qkv = split_heads(linear(x, weights[f"{name}.c_attn.weight"], weights[f"{name}.c_attn.bias"]), n_head)
+    q, k, v = np.split(qkv, 3, axis=-1)
+    if cache is not None:
+        if layer in cache:
+            k, v = (np.concatenate(pair, axis=1) for pair in zip(cache[layer], (k, v)))
+        cache[layer] = k, v
+    return linear(merge_heads(attention(q, k, v)), weights[f"{name}.c_proj.weight"], weights[f"{name}.c_proj.bias"])
+
+
 EXERCISES = [
     Exercise(
         "causal_mask", 4, "Return a (n, n) array of True and False: row t is True for the columns 0 to t.",
@@ -150,6 +174,10 @@ EXERCISES = [
             Mistake(lambda q, k, v: attend_with(q, v, v), "The queries are compared with the values. Compare them with the keys."),
             Mistake(lambda q, k, v: attend_with(q, k, v, shares=lambda x: np.where(np.isfinite(x), x, 0.0)), "The softmax is missing."),
             Mistake(lambda q, k, v: attend_with(q, k, v, shares=lambda x: np.exp(x - x.max(-1, keepdims=True))), "The shares are not divided by their sum."),
+            Mistake(turned_all, "The mask is missing. And .T turns all three axes of (H, T, D): write k.swapaxes(-1, -2)."),
+            Mistake(lambda q, k, v: turned_all(q, k, v, masked=True), "Right for one head. With several, .T turns all three axes: write k.swapaxes(-1, -2)."),
+            Mistake(lambda q, k, v: attend_with(q, k, v, scale=math.sqrt(q.shape[-2])), "The root is that of the number of queries. The width is q.shape[-1]."),
+            Mistake(counted_by_len, "len(q) is the number of heads if there are several. T is q.shape[-2], L is k.shape[-2]."),
         ),
         ("q @ k.swapaxes(-1, -2) is every query times every key, (..., T, L).", "np.where(visible, scores, -np.inf) hides; e to the power of -infinity is 0.", "np.tri(T, L, L - T, dtype=bool) is the mask for the last T of L."),
         keep=True,
@@ -227,6 +255,8 @@ EXERCISES = [
             Mistake(lambda *a: own_attention(*a, read=False), "The keys and values in the cache are not read. Keep the lines with `cache` as they are given."),
             Mistake(lambda x, w, layer, n, cache=None: own_attention(x, w, 0, n, cache), "It always uses the weights of block 0. Use those of `layer`."),
             Mistake(lambda x, *a: x + own_attention(x, *a), "The input is added. That sum is part of the block, in lesson 5."),
+            Mistake(lambda *a: own_attention(*a, split=lambda x, n: x, merge=lambda h: h), "The heads are missing: split_heads before attention, merge_heads after it."),
+            Mistake(heads_first, "The heads are cut before queries, keys and values are apart. First np.split(qkv, 3, axis=-1), then split_heads of each."),
         ),
         ("The names are f\"h.{layer}.attn.c_attn.weight\" and so on.", "np.split(qkv, 3, axis=-1) gives q, k and v, each (T, C).", "linear, np.split, split_heads three times, attention, merge_heads, linear."),
         keep=True, changes=(4,),

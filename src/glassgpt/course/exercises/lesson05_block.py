@@ -117,6 +117,11 @@ def parallel_block(x, weights, layer, n_head, cache=None):
     return x + self_attention(one, weights, layer, n_head, cache) + mlp(two, weights, layer)
 
 
+def one_variance(x, weight, bias):
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / math.sqrt((centered**2).mean() + 1e-5) * weight + bias
+
+
 EXERCISES = [
     Exercise(
         "layer_norm", 5, "For each row: subtract its mean, divide by the root of its variance plus 1e-5, then times weight plus bias.",
@@ -139,6 +144,7 @@ EXERCISES = [
             Mistake(lambda x, w, b: norm_with(x, w, b, eps=1e-6), "Under the root is 1e-6. GPT-2 adds 1e-5."),
             Mistake(lambda x, w, b: norm_with(x, w, b, eps=1e-12), "Under the root is 1e-12. GPT-2 adds 1e-5."),
             Mistake(lambda x, w, b: (x - x.mean(-1, keepdims=True)) * w + b, "It is not divided by the root of the variance."),
+            Mistake(one_variance, "One variance for all tokens. Each token has its own: axis=-1, keepdims=True."),
         ),
         ("x.mean(axis=-1, keepdims=True) has a shape that can be subtracted from x.", "The variance is the mean of the squares of what is left.", "centered / np.sqrt(variance + 1e-5) * weight + bias"),
         keep=True,
@@ -162,6 +168,7 @@ EXERCISES = [
             Mistake(lambda x: gelu(x) / np.where(x == 0, 1, x), "The x in front is missing."),
             Mistake(lambda x: 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), "The x in front is missing."),
             Mistake(lambda x: np.tanh(x), "This is only a tanh."),
+            Mistake(lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * 3))), "x is multiplied by 3. x cubed is x**3."),
         ),
         ("np.tanh works on arrays; math.tanh does not.", "0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))"),
         keep=True, tolerance=2e-6,
@@ -180,6 +187,7 @@ EXERCISES = [
             Mistake(lambda x, w, layer: x + own_mlp(x, w, layer), "The input is added. That sum is part of the block."),
             Mistake(lambda x, w, layer: own_mlp(x, w, 0), "It always uses the weights of block 0. Use those of `layer`."),
             Mistake(lambda x, w, layer: own_mlp(gelu(x), w, layer, act=lambda x: x), "The GELU comes before the first layer. It comes between the two."),
+            Mistake(lambda x, w, layer: own_mlp(layer_norm(x, w[f"h.{layer}.ln_2.weight"], w[f"h.{layer}.ln_2.bias"]), w, layer), "The norm is applied here. It is part of the block."),
         ),
         ("The names are f\"h.{layer}.mlp.c_fc.weight\" and so on.", "linear(gelu(linear(...)), ...)"),
         keep=True,

@@ -73,6 +73,11 @@ def idle_gpt2(ids, weights, n_layer, n_head, cache=None):
     return unembed(x, weights)
 
 
+def normed_twice(ids, weights, n_layer, n_head, cache=None):
+    x = own_gpt2(ids, weights, n_layer, n_head, cache, out="stream")
+    return unembed(x, weights)
+
+
 EXERCISES = [
     Exercise(
         "unembed", 6, "Score every token of the vocabulary: the final norm, then the dot product with each row of wte.",
@@ -107,6 +112,8 @@ EXERCISES = [
             Mistake(lambda *a: own_gpt2(*a, out="stream"), "These are the vectors of the stream. Multiply them by wte, turned: unembed does it."),
             Mistake(lambda *a: own_gpt2(*a, out="p"), "These are probabilities. Return the scores."),
             Mistake(lambda *a: own_gpt2(*a, out="last"), "These are the scores after the last token. Keep those of every token."),
+            Mistake(lambda *a: own_gpt2(*a, final=False, out="stream"), "These are the vectors of the stream. unembed makes scores of them."),
+            Mistake(normed_twice, "The final norm is applied twice: unembed has it already."),
         ),
         ("embed, a loop over range(n_layer), unembed.", "x = block(x, weights, layer, n_head, cache)"),
         keep=True, changes=(4,),
@@ -141,6 +148,7 @@ EXERCISES = [
             Mistake(lambda x, t: -np.log2(softmax(x)), "This is the surprise of every token. Take that of one."),
             Mistake(lambda x, t: float(-(softmax(x) * np.log2(softmax(x))).sum()), "This is the mean surprise, the entropy. Take that of the token."),
             Mistake(lambda x, t: float(-np.log2(np.exp(x) / np.exp(x).sum())[t]), "Right for small scores. Large ones overflow: use your softmax."),
+            Mistake(lambda x, t: 0.0, "The surprise is always 0. The softmax of one score alone is 1: take softmax(logits)[token]."),
         ),
         ("softmax(logits)[token] is the probability.", "-np.log2(p): half is one bit, a quarter two."),
     ),

@@ -282,6 +282,10 @@ EXERCISES = [
                 lambda probs, p: _filter(-np.sort(-probs), np.cumsum(-np.sort(-probs)) + np.sort(-probs) < p),
                 "The result is in sorted order. Put every probability back in its token's own place.",
             ),
+            Mistake(
+                lambda probs, p: _filter(probs, np.cumsum(probs) <= p),
+                "The running sum goes through the tokens by id, and ends too early. Sort them by probability first.",
+            ),
         ),
     ),
     Exercise(
@@ -329,6 +333,10 @@ EXERCISES = [
             Mistake(
                 lambda probs, u: float(probs[draw_token(probs, u)]),
                 "This is the probability of the token. Return its id.",
+            ),
+            Mistake(
+                lambda probs, u: int(np.argmax(probs > u)),
+                "Each probability alone is compared with u. Compare the running sum: np.cumsum.",
             ),
         ),
     ),

@@ -53,6 +53,10 @@ EXERCISES = [
             Mistake(lambda v, p, c: v + p + c, "The sizes are added. A table has rows times width numbers."),
             Mistake(lambda v, p, c: (v + 1) * c + (p + 1) * c, "There are no biases here: a table has only its rows."),
             Mistake(lambda v, p, c: v * c + p, "A position has a whole row of n_embd numbers, not one number."),
+            Mistake(
+                lambda vocab_size, n_positions, n_embd: vocab_size + n_positions,
+                "These are the rows. Each of them has n_embd numbers.",
+            ),
         ),
     ),
     Exercise(
@@ -104,6 +108,10 @@ EXERCISES = [
             Mistake(lambda c: 8 * c * c + 8 * c, "c_proj has C outputs, so it has C biases, not 4C."),
             Mistake(lambda c: 8 * c * c + 4 * c, "The bias of c_proj is missing: C numbers."),
             Mistake(lambda c: 8 * c * c + c, "The bias of c_fc is missing: 4C numbers."),
+            Mistake(
+                lambda n_embd: 4 * n_embd**2 + 5 * n_embd,
+                "One matrix is missing. There are two, up to 4C and down again.",
+            ),
         ),
     ),
     Exercise(

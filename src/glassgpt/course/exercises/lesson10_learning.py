@@ -84,6 +84,32 @@ def _picked(logits, targets):
     return softmax(logits)[np.arange(len(targets)), targets]
 
 
+def _minus_one(logits, places):
+    probs = softmax(logits)
+    probs[places] -= 1
+    return probs / len(logits)
+
+
+def _uncopied(loss, w, step):
+    gradient = np.zeros_like(w)
+    for place in np.ndindex(w.shape):
+        above, below = w, w
+        above[place] += step
+        below[place] -= step
+        gradient[place] = (loss(above) - loss(below)) / (2 * step)
+    return gradient
+
+
+def _row_by_row(loss, w, step):
+    gradient = np.zeros_like(w)
+    for i in range(len(w)):
+        above, below = w.copy(), w.copy()
+        above[i] += step
+        below[i] -= step
+        gradient[i] = (loss(above) - loss(below)) / (2 * step)
+    return gradient
+
+
 EXERCISES = [
     Exercise(
         name="cross_entropy",
@@ -128,6 +154,18 @@ EXERCISES = [
             Mistake(
                 lambda logits, targets: float(-np.log(softmax(logits).max(axis=-1)).mean()),
                 "The most probable token is scored. Score the target, the token that really comes.",
+            ),
+            Mistake(
+                lambda logits, targets: float(-np.log(softmax(logits)[:, targets]).mean()),
+                "[:, targets] takes the columns of all targets in every row. Each row has one: probs[np.arange(N), targets].",
+            ),
+            Mistake(
+                lambda logits, targets: float(-np.log(softmax(logits)[targets]).mean()),
+                "[targets] takes rows. Each row has a target, which is a column: probs[np.arange(N), targets].",
+            ),
+            Mistake(
+                lambda logits, targets: float(-np.log(logits[range(len(targets)), targets]).mean()),
+                "This is the logarithm of logits. Turn each row into probabilities with a softmax first.",
             ),
         ),
     ),
@@ -175,6 +213,14 @@ EXERCISES = [
                 lambda logits, targets: -_onehot(logits, targets) / _picked(logits, targets)[:, None] / len(targets),
                 "This is the gradient for the probabilities. Go on through the softmax to the logits.",
             ),
+            Mistake(
+                lambda logits, targets: _minus_one(logits, (slice(None), targets)),
+                "1 is subtracted in the columns of all targets. Each row has one: probs[np.arange(N), targets] -= 1.",
+            ),
+            Mistake(
+                lambda logits, targets: _minus_one(logits, targets),
+                "[targets] takes rows. Each row has a target, which is a column: probs[np.arange(N), targets] -= 1.",
+            ),
         ),
     ),
     Exercise(
@@ -220,6 +266,10 @@ EXERCISES = [
             Mistake(
                 lambda x, w, d: (d @ w.T, x.T @ d, np.ones(d.shape[1])),
                 "d_b does not depend on d_out here. The slope for b is 1 in each row: sum d_out over the rows.",
+            ),
+            Mistake(
+                lambda x, w, d: (d @ w.T, x.T @ d, d.sum()),
+                "d_b is a single number. b has one for each column: sum over the rows, axis=0.",
             ),
         ),
     ),
@@ -304,6 +354,18 @@ EXERCISES = [
             Mistake(
                 lambda loss, w, step: _quotients(loss, w, step).ravel(),
                 "The gradient is a flat list. It needs the shape of w.",
+            ),
+            Mistake(
+                lambda loss, w, step: (loss(w + step) - loss(w - step)) / (2 * step),
+                "All numbers are moved at once, which gives one slope. Move one at a time, and keep the others.",
+            ),
+            Mistake(
+                _uncopied,
+                "Every slope is 0. `above = w` makes no copy, only another name: write w.copy().",
+            ),
+            Mistake(
+                _row_by_row,
+                "The loop moves whole rows. `for place in np.ndindex(w.shape)` walks through the single numbers.",
             ),
         ),
     ),

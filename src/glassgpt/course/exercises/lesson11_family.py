@@ -53,6 +53,13 @@ def _lower(rows, columns):
     return np.tri(rows, columns, dtype=bool)
 
 
+def _whole_blocks(n_tokens, block):
+    end = n_tokens // block * block
+    mask = local_mask(n_tokens, block)
+    mask[end:] = False
+    return mask
+
+
 EXERCISES = [
     Exercise(
         name="cross_attention",
@@ -135,6 +142,14 @@ EXERCISES = [
                 lambda n, p: np.tri(n, k=-1, dtype=bool) | (_grid(n)[1] < p),
                 "A token after the prefix does not see itself. j <= i includes it.",
             ),
+            Mistake(
+                lambda n_tokens, n_prefix: np.tri(n_tokens, dtype=bool) | (np.arange(n_tokens) < n_prefix)[:, None],
+                "The prefix sees all of the text. It sees only itself: rows and columns below n_prefix.",
+            ),
+            Mistake(
+                lambda n_tokens, n_prefix: np.outer(*[np.arange(n_tokens) < n_prefix] * 2),
+                "Only the prefix is there. The rest is a causal mask.",
+            ),
         ),
     ),
     Exercise(
@@ -207,6 +222,10 @@ EXERCISES = [
             Mistake(
                 lambda n, b: np.tri(n, k=-1, dtype=bool) & (_grid(n)[0] // b == _grid(n)[1] // b),
                 "A token does not see itself: <=.",
+            ),
+            Mistake(
+                _whole_blocks,
+                "The last block is missing if it is shorter than the others.",
             ),
         ),
     ),

@@ -124,6 +124,22 @@ def _one_at_a_time(events):
     return notes
 
 
+def _without_a_guard(events):
+    now, since, notes = 0, {}, []
+    for kind, value in events:
+        if kind == "wait":
+            now += value
+        elif kind == "on":
+            since[value] = now
+        elif kind == "off":
+            notes.append((value, since.pop(value), now))
+    return notes
+
+
+def _everything_waits(events):
+    return events_to_notes([(kind if kind in ("on", "off") else "wait", value) for kind, value in events])
+
+
 EXERCISES = [
     Exercise(
         name="task_example",
@@ -168,6 +184,18 @@ EXERCISES = [
             Mistake(
                 lambda s, m, t, e: ([*s, *t], [*s[1:], *t, e], [False] * (len(s) - 1) + [True] * (len(t) + 1)),
                 "The marker is missing. Put it between the source and the answer.",
+            ),
+            Mistake(
+                lambda s, m, t, e: ([*s, m, *t, e], [*s, m, *t, e], [False] * (len(s) + 1) + [True] * (len(t) + 1)),
+                "Inputs and targets are the same. A target is the token after the input: leave out the last input and the first target.",
+            ),
+            Mistake(
+                lambda s, m, t, e: ([*s, m, *t][:-1], [*s, m, *t][1:], [False] * len(s) + [True] * len(t)),
+                "The end is missing: it comes after the answer.",
+            ),
+            Mistake(
+                lambda s, m, t, e: ([*s, m], [*t, e], [True] * (len(t) + 1)),
+                "A decoder has one sequence: source, marker, target, end. Inputs are all of it but the last id, targets all but the first.",
             ),
         ),
     ),
@@ -315,6 +343,14 @@ EXERCISES = [
             Mistake(
                 lambda events: _notes(events, wait=lambda now, value: now),
                 "The clock stands still. `wait` moves it on.",
+            ),
+            Mistake(
+                _without_a_guard,
+                "It raises a KeyError for an `off` without its `on`. Ignore such an event.",
+            ),
+            Mistake(
+                _everything_waits,
+                "Other events move the clock, too. Only `wait` does.",
             ),
         ),
     ),
