@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,7 @@ def is_written(function: Function) -> bool:
     if code is None or not (code.co_names or code.co_nlocals > code.co_argcount):
         return False
     try:
-        return "\n    ..." not in inspect.getsource(function)
+        return re.search(r"^\s+\.\.\.", inspect.getsource(function), re.M) is None
     except (OSError, TypeError):
         return False
 
