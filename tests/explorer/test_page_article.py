@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -196,6 +197,24 @@ def test_steering_takes_a_word_of_several_tokens(visit: Begin, gpt: GPT, address
     page.until("document.querySelector('#strength').value === '0'")
     assert float(page.texts("output[for=strength]")[0]) == 0
     assert page.page.locator("#towards").input_value() == "robot"
+
+
+def test_a_link_with_steering_shows_it_in_the_fields(visit: Begin, gpt: GPT, address: str) -> None:
+    edits = [{"kind": "steer_token", "layer": 3, "token": gpt.encode(" the")[0], "strength": 1.5}]
+    page = visit(address).open(TEXT, view="why", layer=3, edits=json.dumps(edits))
+    page.until("document.querySelector('#towards').value === 'the'")
+    assert page.js("document.querySelector('#strength').value") == "1.5"
+    assert page.texts("output[for=strength]") == ["1.5"]
+
+
+def test_a_link_to_music_speaks_of_events(visit: Begin, address: str) -> None:
+    page = visit(address)
+    page.goto(page.url + "#model=music&text=VELOCITY_20+NOTE_ON_60+TIME_SHIFT_50+NOTE_ON_64")
+    assert "back most at one event" in page.until("document.querySelector('.opened').textContent")
+    # An event was not made of bytes.
+    page.page.locator(".chip").nth(1).hover()
+    assert "NOTE_ON" in page.texts("#token-card")[0]
+    assert "byte\n" not in page.texts("#token-card")[0] + "\n"
 
 
 def test_the_shape_is_that_of_the_model_in_the_picker(visit: Begin, address: str) -> None:

@@ -62,6 +62,8 @@ def test_a_switch_keeps_the_state(visit: Begin) -> None:
         assert page.js("document.activeElement.id") == "language"
         assert page.js("document.querySelectorAll('glass-tower, glass-strip, glass-welcome').length") == 3
         assert len(page.texts("#tabs button")) == 9
+        assert "GPT-2" in page.texts("glass-welcome p")[0]
+        assert page.js("document.querySelector('#examples').selectedIndex") == 1
     # A key does its work once, and the list of keys is in the language.
     page.page.locator("#sheet").focus()
     page.press("]")

@@ -81,6 +81,7 @@ ACTIONS: dict[str, tuple[dict[str, Any], Callable[[Visit], None]]] = {
     "another model in Next token": ({"view": "next"}, choose_model),
     "another model in the tally": ({"view": "tally"}, choose_model),
     "another text": ({"layer": 2}, type_text),
+    "other tokens": ({"layer": 2}, run("store.set({ ids: [300, 400, 500], text: '' })")),
     "another text in Heads": ({"view": "heads"}, type_text),
     "a cursor move in Next token": ({"view": "next"}, press("ArrowLeft")),
     "an edit in Next token": ({"view": "next"}, run(ABLATE)),
@@ -127,6 +128,32 @@ def test_no_number_is_left_under_another_heading(visit: Begin, gpt: GPT, action:
         assert set(seen["clear"]) - set(after["clear"]) == set(), action
     if gate.held or "Compare" not in action:
         assert set(before["clear"]) != set(after["clear"])
+
+
+def test_the_vector_before_an_edit_is_not_left_under_the_edited_table(visit: Begin, gpt: GPT) -> None:
+    page = visit().open(TEXT, view="next")
+    vectors = (
+        "[...document.querySelectorAll('.from-vector glass-vector')].filter((one) => one.checkVisibility())"
+    )
+    assert page.js(f"{vectors}.length") == 3
+    page.js(ABLATE)
+    page.until("store.intervention !== null")
+    page.painted()
+    assert page.js(f"{vectors}.length") == 0
+
+
+def test_the_words_of_the_strip_are_those_of_the_head_itself(visit: Begin, gpt: GPT) -> None:
+    """The pattern of a block is in steps of 1/255, and may be there before the head's own weights."""
+    page = visit().open(TEXT, view="cache", layer=2)
+    page.until("document.querySelector('svg.arcs path') !== null")
+    page.js("store.set({ view: 'block' })")
+    page.ready()
+    head = "/trace/${store.trace.id}/head?layer=2&head=0&position=${store.cursor.token}"
+    own = page.until(f"api.peek(`{head}`)?.['attn.weights']")
+    drawn = "[one.dataset.token, one.getAttribute('stroke-opacity')]"
+    arcs = f"[...document.querySelectorAll('svg.arcs path')].map((one) => {drawn})"
+    for token, opacity in page.js(arcs):
+        assert (float(opacity) - 0.22) / 0.78 == pytest.approx(own[int(token)], abs=1e-5)
 
 
 def test_what_waits_is_busy_for_screen_readers(visit: Begin, gpt: GPT) -> None:

@@ -37,6 +37,7 @@ export class Arcs {
     this.#elsewhere = elsewhere;
     this.#watch.observe(box);
     onHover(() => this.draw());
+    document.addEventListener("glass-computing", () => box.isConnected && this.draw()); // the row of the head has come: the pattern is coarser
   }
 
   /** The chips may have moved. */
@@ -55,7 +56,7 @@ export class Arcs {
     const pointed = hovered();
     const token = pointed !== null && pointed < trace.tokens.length ? pointed : at;
     const weights = arcs === "off" ? [] : attentionRow(trace, token, arcs === "mean");
-    const what = JSON.stringify([trace.id, layer, head, token, arcs, weights.length]);
+    const what = JSON.stringify([trace.id, layer, head, token, arcs, weights]);
     if (what === this.#drawn) return;
     this.#drawn = what;
     const onRoll = this.#elsewhere(weights, token);

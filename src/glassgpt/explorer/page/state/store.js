@@ -60,8 +60,9 @@ class Store {
   get isOld() {
     if (this.typing || this.status !== "loading" || !this.trace) return this.typing;
     const { text, ids, model, checkpoint } = this.#state;
-    const isWritten = ids === null && text !== this.trace.text; // tokens that are appended are written when they come
-    return isWritten || model !== this.trace.model || checkpoint !== this.trace.checkpoint;
+    const { tokens } = this.trace;
+    const isOther = ids ? ids.some((id, place) => id !== (tokens[place]?.id ?? id)) : text !== this.trace.text; // what is appended is written when it comes
+    return isOther || model !== this.trace.model || checkpoint !== this.trace.checkpoint;
   }
 
   /** The text and the model that are asked for: what was computed for others must not be applied. */

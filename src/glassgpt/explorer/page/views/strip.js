@@ -204,13 +204,14 @@ function cardOf(trace, place) {
       ["rank", t("token.rank.of", { rank: loss.rank, size })], ["entropy", t("token.bits", { bits: format(loss.entropy / Math.LN2, 2) })]);
   } else facts.push(["probability", t("token.first")]);
   return [el("div", { class: "piece" }, visible(token.text)),
-    el("dl", {}, facts.flatMap(([name, value]) => [el("dt", {}, t(`token.${name}`)), el("dd", {}, value)])), ...mergesOf(trace.words[token.word])];
+    el("dl", {}, facts.flatMap(([name, value]) => [el("dt", {}, t(`token.${name}`)), el("dd", {}, value)])), ...mergesOf(trace.words[token.word], token)];
 }
 
-/** @param {Word | undefined} word */
-function mergesOf(word) {
+/** @param {Word | undefined} word @param {Token} token of it */
+function mergesOf(word, token) {
   const states = word?.merges ?? [];
-  if (!word || states.length === 0) return [];
+  const isEvent = states.length === 1 && states[0].length === 1 && token.bytes.length > 1; // of music: nothing was merged
+  if (!word || states.length === 0 || isEvent) return [];
   const shows = visible(word.text);
   const title = states.length > 1 ? t("merges.some", { word: shows, n: states.length - 1 })
     : t(states[0].length > 1 ? "merges.none" : "merges.byte", { word: shows });

@@ -26,9 +26,15 @@ class GlassWelcome extends HTMLElement {
     this.#stop = store.subscribe((changed) => {
       if (changed.has("welcome") || changed.has("info") || changed.has("model")) this.#render();
       if (["trace", "token", "layer", "head"].some((topic) => changed.has(/** @type {Topic} */ (topic)))) this.#sayWhere();
-      if (changed.has("info") || changed.has("model")) void examplesOf(store.get().model).then(() => this.#list(), () => {});
+      if (changed.has("info") || changed.has("model")) {
+        const told = () => [this.#list(), this.#sayWhere()]; // the model's kind is known
+        void examplesOf(store.get().model).then(told, () => {});
+      }
       this.#list();
     });
+    this.#render(); // made anew in another language, it is told of no change
+    this.#sayWhere();
+    this.#list();
   }
 
   disconnectedCallback() {

@@ -59,6 +59,7 @@ class GlassWhy extends Panel {
         const sampler = new Sampler(logits.data);
         const id = target !== null && target < sampler.size ? target : sampler.order[0];
         this.#words = this.#steering.words = texts;
+        this.#steering.show(store.get().edits); // a link may come with some
         this.#showTitle(trace, token, id, sampler);
         const ask = (/** @type {string} */ how) => api.post("/attribute", { id: trace.id, position: token, target: id, method: how }, { slot: `why-${how}` });
         void this.load(this.#orNone(ask(how)), ({ scores: found }) => this.#showTokens(trace, token, found, how), this.#tokens);
