@@ -210,7 +210,7 @@ def test_a_link_with_steering_shows_it_in_the_fields(visit: Begin, gpt: GPT, add
 def test_a_link_to_music_speaks_of_events(visit: Begin, address: str) -> None:
     page = visit(address)
     page.goto(page.url + "#model=music&text=VELOCITY_20+NOTE_ON_60+TIME_SHIFT_50+NOTE_ON_64")
-    assert "back most at one event" in page.until("document.querySelector('.opened').textContent")
+    page.until("/ event, “NOTE_ON/.test(document.querySelector('.opened').textContent)")
     # An event was not made of bytes.
     page.page.locator(".chip").nth(1).hover()
     assert "NOTE_ON" in page.texts("#token-card")[0]

@@ -333,8 +333,9 @@ def test_why_this_word(visit: Begin, gpt: GPT) -> None:
     page.page.locator("#towards").fill("qwzzrk")
     page.page.locator("#towards").blur()
     pieces = len(gpt.encode(" qwzzrk"))
-    assert f"is {pieces} tokens here" in page.until(
-        "document.querySelector('glass-why [role=status]').textContent"
+    page.until(
+        "document.querySelector('glass-why [role=status]').textContent.includes(given)",
+        f"is {pieces} tokens here",
     )
     assert len(page.state()["edits"]) == pieces + 1  # and the word to steer away from
 
