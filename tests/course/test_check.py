@@ -72,6 +72,11 @@ class OwnError(Exception):
         raise RuntimeError("no words")
 
 
+class LastWords(BaseException):
+    def __str__(self):
+        raise SystemExit(4)
+
+
 def raising(error):
     def function(*arguments):
         raise error
@@ -93,6 +98,8 @@ ODD = {
     "a dict of odd objects": lambda: {NoLength: NoLength()},
     "a complex array": lambda: np.array([1j, 2]),
     "an empty array": lambda: np.zeros((0, 3)),
+    "an array of more numbers than fit in memory": lambda: np.broadcast_to(np.float32(1), (10**14,)),
+    "a matrix of such rows": lambda: np.broadcast_to(np.float32(1), (2, 10**14)),
     "a masked array": lambda: np.ma.masked_array([1.0, 2.0], [True, False]),
     "a structured array": lambda: np.zeros(2, dtype=[("a", float)]),
     "dates": lambda: np.array(["2020-01-01"], dtype="datetime64[D]"),
@@ -123,7 +130,10 @@ def test_whatever_a_function_returns_is_described(odd):
     [
         ValueError("no\nway"),
         OwnError(),
+        LastWords(),
         SystemExit(3),
+        GeneratorExit(),
+        BaseExceptionGroup("both", [KeyError("a"), SystemExit(1)]),
         RecursionError("deep"),
         MemoryError(),
         StopIteration(),

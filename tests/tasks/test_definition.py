@@ -107,6 +107,7 @@ def test_decoding_is_greedy_unless_the_task_or_the_caller_says_otherwise() -> No
         ("format = {source}", "line 1"),
         ("a = " + "[" * 30_000, "nested too deeply"),
         ("keep = 1" + "0" * 5_000, "digits"),
+        ("a" + ".a" * 30_000 + " = 1", "a line of more than 1,000 dots"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, words: str) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from glassgpt.cli.text import read_stdin
 from glassgpt.errors import FileFormatError
 from glassgpt.files import text as text_files
 from glassgpt.tasks.language import why_not
-from glassgpt.tasks.records import SHOWN, Problems, read_records
+from glassgpt.tasks.records import SHOWN, Problems, read_records, split_lines
 from glassgpt.tasks.sentences import complete_sentences, first_sentences, split_sentences
 from glassgpt.tasks.translate import without_address
 from tests.tasks.conftest import Lines
@@ -68,6 +69,20 @@ def test_tables_and_texts(lines: Lines) -> None:
     assert found == [(1, ["a, b", "c"])]
     found, _, _ = collect(lines("a.txt", "first", "second"), "text")
     assert found == [(1, ["first"]), (2, ["second"])]
+
+
+def test_a_million_lines_are_not_held_at_once() -> None:
+    text = "\n" * 10**6 + ' {"text": "last"}\r\n\n{}'
+    tracemalloc.start()
+    try:
+        found = [(number, value) for number, _, value in text_files.parse_json_lines(text)]
+        count = sum(1 for _ in split_lines(text))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [(10**6 + 1, {"text": "last"}), (10**6 + 3, {})]
+    assert count == 10**6 + 3
+    assert peak < 3 * len(text), f"{peak:,} bytes"  # two copies, one for each way to end a line
 
 
 def test_a_line_ends_where_an_editor_ends_it(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def run(function: Function, arguments: Arguments, changes: tuple[int, ...] = ())
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             value = function(*lent)
-    except (Exception, SystemExit) as error:  # KeyboardInterrupt ends the check
+    except KeyboardInterrupt:  # ends the check
+        raise
+    except BaseException as error:  # also SystemExit and GeneratorExit
         return Outcome(error=error)
     after = tuple(lent[i] for i in changes if i < len(lent))
     for number, (before, now) in enumerate(zip(arguments, lent, strict=True)):
@@ -188,7 +190,9 @@ def describe_error(error: BaseException) -> str:
     """`TypeError: ...` on one line; an error may be unable to say what it is."""
     try:
         words = " ".join(str(error).split())[:200].rstrip(".")
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         words = ""
     place = error.__traceback__
     line = None
@@ -242,12 +246,11 @@ def number_difference(expected: Any, given: Any, tolerance: float) -> str | None
 
 
 def list_difference(expected: Any, given: Any, tolerance: float) -> str | None:
-    if type(given) is np.ndarray:
-        given = given.tolist()
-    if type(given) not in (list, tuple):
+    if type(given) not in (list, tuple) and (type(given) is not np.ndarray or given.ndim == 0):
         return f"It returns {show(given)} where a list is expected."
     if len(given) != len(expected):
         return f"It returns {len(given)} items where {len(expected)} are expected."
+    # The rows of an array one by one: one that was broadcast may stand for more numbers than fit in memory.
     for number, (one, other) in enumerate(zip(expected, given, strict=True)):
         found = difference(one, other, tolerance)
         if found is not None:

@@ -10,6 +10,7 @@ import codecs
 import gzip
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -248,14 +249,22 @@ def _read_parquet(chunk: Chunk, on_read: Advance) -> Iterator[tuple[str, bool]]:
 def parse_json_lines(text: str) -> Iterator[tuple[int, str, Any]]:
     """The number, the text and the value of each line of a .jsonl that is not blank. The value of a line that
     is not JSON is the error."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # no string of JSON has them
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in lines_with_text(text):  # no string of JSON has the end of a line in it
         try:
             yield number, line, json.loads(line)
         except (ValueError, RecursionError) as error:
             yield number, line, error
+
+
+def lines_with_text(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, with their numbers, one by one; blank ones are passed over all at once: a
+    few hundred kilobytes of .gz can be as many millions of them."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    number, end = 1, 0
+    for found in re.finditer(r"\S[^\n]*", text):
+        number += text.count("\n", end, found.start())
+        end = found.end()
+        yield number, text[text.rfind("\n", 0, found.start()) + 1 : end]
 
 
 # Bytes.

@@ -38,6 +38,7 @@ DEFINITIONS = Path(__file__).with_name("definitions")
 FILE = "task.toml"  # in a model's folder
 KEEP = ("start", "end", "both")
 MAX_FILE = 1 << 16
+MAX_DOTS = 1000  # in a line: Python reads a.a.a. in quadratic time, 7 s for those that fit in a file
 SOURCE, TARGET = "{source}", "{target}"
 _KINDS = {
     "name": str, "format": str, "source": str, "target": str, "tokens": list, "labels": list, "keep": str,
@@ -216,6 +217,8 @@ def parse_task(text: str, name: str = "task") -> Task:
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
+    if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
+        raise SettingError(f"it has a line of more than {MAX_DOTS:,} dots")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -82,12 +82,15 @@ def command(
 
 def read_texts(file: str, lines: bool) -> Texts:
     """The texts of a file; of a .jsonl record a "text", or the "words"."""
+    from glassgpt.files.text import lines_with_text
+
     whole = read_whole(file) if file == "-" or not _is_json_lines(file) else ""
     if file != "-" and _is_json_lines(file):
         return list(read_records(Path(file)))
-    texts: Texts = [
-        (line, None) for line in (whole.splitlines() if lines else [whole.removesuffix("\n")]) if line.strip()
-    ]
+    if lines:
+        texts: Texts = [(line, None) for _, line in lines_with_text(whole)]
+    else:
+        texts = [(whole.removesuffix("\n"), None)] if whole.strip() else []
     if not texts:
         raise UserError(f"{'stdin' if file == '-' else file} has no text. Give a file with some.")
     return texts
