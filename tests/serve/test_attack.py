@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.serve.attack import attack, send_mutations
@@ -14,7 +16,9 @@ pytest.importorskip("schemathesis")
 def test_random_requests_get_documented_answers(server: ServerProcess) -> None:
     ended = attack(server.root, 10, "--phases", "fuzzing", "--generation-deterministic")
     assert ended.returncode == 0, ended.stdout[-5000:]
-    assert "10 passed" in ended.stdout
+    passed = re.search(r"(\d+) passed", ended.stdout)
+    assert passed is not None, ended.stdout[-5000:]
+    assert int(passed[1]) >= 10  # operations
 
 
 @pytest.mark.slow
