@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +150,23 @@ def test_damaged_files_are_refused(shipped: GPT, tmp_path: Path) -> None:
         Atlas.load(tmp_path)
     path.unlink()
     with pytest.raises(UserError, match="has no atlas"):
+        Atlas.load(tmp_path)
+
+
+@pytest.mark.parametrize("config", [None, [], {"n_layer": 10**9}, {"n_inner": 10**9}, {"n_head": 1}])
+def test_a_config_that_lies_is_refused(shipped: GPT, tmp_path: Path, config: Any) -> None:
+    """Before there is memory for as many neurons and heads as it says."""
+    glassgpt.atlas(shipped, TEXTS[:1], tmp_path, length=LENGTH, k=2, tokens=24)
+    path = tmp_path / "atlas.safetensors"
+    good = path.read_bytes()
+    size = 8 + int.from_bytes(good[:8], "little")
+    header = json.loads(good[8:size])
+    about = json.loads(header["__metadata__"]["about"])
+    about["config"] = {**about["config"], **config} if isinstance(config, dict) else config
+    header["__metadata__"]["about"] = json.dumps(about)
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + good[size:])
+    with pytest.raises(FileFormatError, match="not a valid atlas"):
         Atlas.load(tmp_path)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from glassgpt.errors import FileFormatError, SettingError
@@ -93,6 +95,63 @@ def test_a_dataset_on_disk(tmp_path: Path) -> None:
     arrow.write_bytes(arrow.read_bytes()[:100])
     with pytest.raises(FileFormatError, match="damaged"):
         documents(tmp_path / "three" / "test", column="words")
+
+
+def write_arrow(folder: Path, values: Any, **options: Any) -> Path:
+    """A folder as `datasets` writes it, with one batch."""
+    import pyarrow
+
+    folder.mkdir()
+    batch = pyarrow.record_batch([values], ["text"])
+    with (
+        pyarrow.OSFile(str(folder / "data.arrow"), "wb") as file,
+        pyarrow.ipc.new_stream(file, batch.schema, options=pyarrow.ipc.IpcWriteOptions(**options)) as stream,
+    ):
+        stream.write(batch)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    return folder
+
+
+@pytest.mark.parametrize("offsets", [[0, 1 << 30, 5], [0, -5, 5], [0, 3, 5]])
+def test_offsets_that_lie_are_damage(offsets: list[int], tmp_path: Path) -> None:
+    """Not the end of the process: pyarrow follows them without a look."""
+    import pyarrow
+
+    buffers = [None, pyarrow.py_buffer(np.array(offsets, "<i4").tobytes()), pyarrow.py_buffer(b"ab\xff\xfec")]
+    folder = write_arrow(tmp_path / "a", pyarrow.Array.from_buffers(pyarrow.string(), 2, buffers))
+    with pytest.raises(FileFormatError, match=r"data\.arrow is damaged"):
+        documents(folder)
+
+
+def test_a_column_that_has_no_texts_is_named(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    dates = pyarrow.array([2**31 - 1], pyarrow.date32())  # which Python has not
+    parquet.write_table(pyarrow.table({"text": dates}), tmp_path / "t.parquet")
+    for path in (write_arrow(tmp_path / "a", dates), tmp_path / "t.parquet"):
+        with pytest.raises(FileFormatError, match="has no texts but date32"):
+            documents(path)
+
+
+def test_batches_that_expand_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import pyarrow
+
+    monkeypatch.setattr("glassgpt.files.tables.MOST_BATCH_BYTES", 100_000)
+    short, long = (pyarrow.array(["ab " * length] * 3) for length in (10_000, 20_000))
+    words = pyarrow.array(["ab " * 10_000, "c"])
+    folders = [write_arrow(tmp_path / kind, short, compression=kind) for kind in ("zstd", "lz4")]
+    for folder in (*folders, write_arrow(tmp_path / "plain", short)):
+        assert documents(folder) == short.to_pylist()
+    few, many = (pyarrow.DictionaryArray.from_arrays(np.zeros(count, int), words) for count in (3, 4))
+    assert documents(write_arrow(tmp_path / "few", few)) == short.to_pylist()
+    bombs = [write_arrow(tmp_path / f"{kind} bomb", long, compression=kind) for kind in ("zstd", "lz4")]
+    for folder in (*bombs, write_arrow(tmp_path / "many", many)):
+        with pytest.raises(FileFormatError, match="a batch has more than"):
+            documents(folder)
+    numbers = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 9_000_000]), words, safe=False)
+    with pytest.raises(FileFormatError, match="damaged"):
+        documents(write_arrow(tmp_path / "numbers", numbers))
 
 
 def test_mistakes_are_named(table: Path, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_it_is_the_model_with_its_changes(folder: Path) -> None:
         ({"alpha_pattern": {"c_fc": 2}}, 0.5),
         ({"alpha_pattern": {r"h\.[12]\.mlp\.c_fc": 2}}, 0.5),
         ({"alpha_pattern": {"c_f": 2, "(": 3}}, 1.0),
+        ({"alpha_pattern": {"a{99999999999}": 2}}, 1.0),
     ],
 )
 def test_the_scale_is_pefts(folder: Path, fields: dict[str, Any], scale: float) -> None:
@@ -75,6 +76,7 @@ def test_the_scale_is_pefts(folder: Path, fields: dict[str, Any], scale: float) 
         ({"lora_alpha": 1e308}, "lora_alpha is 1e\\+308"),
         ({"alpha_pattern": {"(.+)+x": 3}}, r"the alpha_pattern '\(\.\+\)\+x' is too complex"),
         ({"alpha_pattern": {".*.*.*.*x": 3}}, "is too complex"),
+        ({"alpha_pattern": {f"{n}.*": 3 for n in range(1001)}}, "alpha_pattern has 1,001 names"),
     ],
 )
 def test_what_is_not_low_rank_is_refused(folder: Path, fields: dict[str, Any], says: str) -> None:

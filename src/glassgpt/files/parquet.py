@@ -39,9 +39,18 @@ def open_parquet(path: Path, column: str = "text") -> Any:
         names = ", ".join(schema.names)
         raise FileFormatError(f'{path} has no column "{column}"; its columns are {names:.500}.')
     for field in schema:
-        if field.name == column and pyarrow.types.is_nested(field.type):
-            raise FileFormatError(f'the column "{column}" of {path} has no texts but {field.type!s:.80}.')
+        if field.name == column:
+            check_text_type(field, path)
     return table
+
+
+def check_text_type(field: Any, path: Path) -> None:
+    """A column must hold texts: some others cannot even be read, such as dates after the year 9999."""
+    types = import_package("pyarrow", path).types
+    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if not is_text and not types.is_null(kind):
+        raise FileFormatError(f'the column "{field.name}" of {path} has no texts but {field.type!s:.80}.')
 
 
 def row_group_sizes(path: Path, column: str = "text") -> list[int]:
@@ -71,7 +80,7 @@ def read_column(
                     for value in batch.column(0):  # one at a time: a list would be all of them once more
                         yield value.as_py()
                     on_rows(batch.num_rows)
-            except (pyarrow.ArrowException, OSError) as error:
+            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise damaged_error(path, error) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ FILE, PICKLED, ABOUT = "adapter_model.safetensors", "adapter_model.bin", "adapte
 # Matrices that PEFT is told to change, by the ends of their names: the blocks' four.
 TARGETS = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 LARGEST_ALPHA = 1e6  # usual ones are below 1,000
+MOST_PATTERNS = 1000  # a model has at most 192 such matrices
 _F32 = np.dtype(np.float32)
 # Fields with which PEFT computes something else than W + A B, unless they are empty.
 _OTHER_WAYS = (
@@ -171,7 +173,12 @@ def _scale(about: Mapping[str, Any], module: str, rank: int, folder: Path) -> fl
     """What PEFT multiplies A B by."""
     alpha = about.get("lora_alpha")
     patterns = about.get("alpha_pattern")
-    for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
+    patterns = patterns if isinstance(patterns, dict) else {}
+    if len(patterns) > MOST_PATTERNS:
+        raise FileFormatError(
+            f"{folder / ABOUT}: alpha_pattern has {len(patterns):,} names; the most is {MOST_PATTERNS:,}."
+        )
+    for pattern, value in patterns.items():
         if module.endswith(f".{pattern}") or pattern == module or _matches(pattern, module, folder):
             alpha = value
             break
@@ -191,10 +198,18 @@ def _matches(pattern: str, module: str, folder: Path) -> bool:
             f"{folder / ABOUT}: the alpha_pattern {short_repr(pattern)} is too complex. "
             "Name the ends of modules, such as mlp.c_fc."
         )
+    compiled = _compile(pattern)
+    return compiled is not None and compiled.match(f"transformer.{module}") is not None
+
+
+@functools.lru_cache(MOST_PATTERNS)
+def _compile(pattern: str) -> re.Pattern[str] | None:
     try:
-        return re.match(rf"(.*\.)?({pattern})$", f"transformer.{module}") is not None
-    except re.error:
-        return False
+        with warnings.catch_warnings():  # of what Python may change about sets one day
+            warnings.simplefilter("ignore")
+            return re.compile(rf"(.*\.)?({pattern})$")
+    except (re.error, OverflowError, RecursionError):
+        return None
 
 
 def _transposed(entry: LazyTensor, scale: float) -> LazyTensor:

@@ -108,7 +108,10 @@ class Atlas:
             raise UserError(f"{folder} has no atlas. Make one: glassgpt atlas MODEL --data TEXTS -o {folder}")
         _, metadata = open_tensors(path)
         try:
-            config = Config.from_dict(json.loads(metadata.get("about", ""))["config"], str(path))
+            values = json.loads(metadata.get("about", ""))["config"]
+            if not isinstance(values, dict):
+                raise ValueError("it has no config")
+            config = Config.from_dict(values, str(path))
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise FileFormatError(f"{path} is not a valid atlas: {error}. Make it again.") from None
         state, about, more = read_state(path, config)

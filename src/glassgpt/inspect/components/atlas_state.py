@@ -137,7 +137,11 @@ def read_state(path: Path, config: Config) -> tuple[AtlasState, dict[str, Any], 
         )
     try:
         about = json.loads(metadata.get("about", ""))
-        state = AtlasState(config, _whole(about["k"], 1, 1000))
+        k = _whole(about["k"], 1, 1000)
+        for name, size in (("neuron_value", config.d_mlp), ("pair_value", config.n_head)):
+            if tensors[name].shape != (config.n_layer, size, k):  # before there is memory for as many
+                raise ValueError(f"{name} has the shape {tensors[name].shape}")
+        state = AtlasState(config, k)
         arrays = {name: np.array(tensor.read()) for name, tensor in tensors.items()}
         for name, expected in state.arrays().items():
             if name in ("tokens", "starts"):
