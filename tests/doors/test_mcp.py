@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -53,3 +56,39 @@ def test_the_official_client() -> None:
                 assert "Traceback" not in answer.content[0].text
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_it_waits(number: int) -> None:
+    process = subprocess.Popen(
+        [COMMAND.command, *COMMAND.args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    process.stdin.flush()
+    assert b"serverInfo" in process.stdout.readline()  # it serves now, and waits for more
+    process.send_signal(number)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in err
+
+
+def test_a_client_that_closes_its_end() -> None:
+    process = subprocess.Popen(
+        [COMMAND.command, *COMMAND.args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    request = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    _, err = process.communicate(json.dumps(request).encode() + b"\n", timeout=300)
+    assert b"Traceback" not in err
+    assert b"internal error" not in err

@@ -85,6 +85,16 @@ def test_what_is_not_low_rank_is_refused(folder: Path, fields: dict[str, Any], s
         load_checkpoint(folder)
 
 
+def test_a_rank_beyond_every_matrix_is_refused(folder: Path) -> None:
+    stored = load_file(folder / FILE)
+    columns, rows = stored[f"{STORED}A.weight"].shape[1], stored[f"{STORED}B.weight"].shape[0]
+    stored[f"{STORED}A.weight"] = np.zeros((4096, columns), np.float32)
+    stored[f"{STORED}B.weight"] = np.zeros((rows, 4096), np.float32)
+    save_file(stored, folder / FILE)
+    with pytest.raises(FileFormatError, match="has rank 4,096, more than"):
+        load_checkpoint(folder)
+
+
 def test_a_base_that_is_an_adapter_is_refused(folder: Path, tmp_path: Path) -> None:
     change(folder, base_model_name_or_path=str(folder))
     with pytest.raises(FileFormatError, match="another adapter"):

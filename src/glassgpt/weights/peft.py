@@ -138,6 +138,10 @@ def _open_entries(folder: Path, config: Config) -> dict[str, LazyTensor]:
         module, found, factor = plain.rpartition(".lora_")
         if found and factor in ("A.weight", "B.weight") and len(entry.shape) == 2:
             rank = entry.shape[0 if factor[0] == "A" else 1]
+            if rank > max(3 * config.n_embd, config.d_mlp):
+                raise FileFormatError(
+                    f"{folder / FILE}: {name} has rank {rank:,}, more than a matrix of this model can have."
+                )
             scale = 1.0 if factor[0] == "A" else _scale(about, module, rank, folder)
             entries[f"{module}.weight" + (A if factor[0] == "A" else B)] = _transposed(entry, scale)
         elif plain in shapes:  # trained in full: a bias, or one of modules_to_save

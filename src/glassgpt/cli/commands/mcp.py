@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 from glassgpt.cli import terminal
@@ -23,5 +25,20 @@ def command(*, model: Model = "default", device: Device = None, dtype: Dtype = N
         terminal.note(
             "waiting for a client on stdin; an assistant's program starts this. Press Ctrl-C to stop"
         )
-    make_server(load(model, device, dtype)).run("stdio")
+    server = make_server(load(model, device, dtype))
+    end_at_signals()
+    try:
+        server.run("stdio")
+    except BaseExceptionGroup as group:
+        if group.split((OSError, ValueError))[1] is not None:  # more than a client that closed its end
+            raise
+        return 141
     return 0
+
+
+def end_at_signals() -> None:
+    """A signal ends the program at once: a thread that waits for stdin would hold it back, and no file is
+    open."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: os._exit(128 + number))
