@@ -72,7 +72,8 @@ def download(file: RemoteFile, blobs: Path, lock: Path, progress: Progress = no_
 def is_network_error(error: BaseException) -> bool:
     """Whether the connection failed (huggingface_hub changes HTTP libraries)."""
     library = type(error).__module__.split(".")[0]
-    return isinstance(error, ConnectionError | TimeoutError) or library.startswith(("httpx", "httpcore"))
+    known = ("httpx", "httpcore", "idna")  # the last: a redirect to a host that has no name
+    return isinstance(error, ConnectionError | TimeoutError) or library.startswith(known)
 
 
 def get_metadata(url: str, timeout: float = TIMEOUT) -> bytes:
@@ -126,9 +127,16 @@ def _raise_for_status(response: Any, body: bytes) -> None:
 
     body_headers = {b"content-encoding", b"content-length", b"transfer-encoding"}
     headers = [(name, value) for name, value in response.headers.raw if name.lower() not in body_headers]
-    hf_raise_for_status(
-        type(response)(response.status_code, headers=headers, content=body, request=response.request)
-    )
+    answer = type(response)(response.status_code, headers=headers, content=body, request=response.request)
+    try:
+        hf_raise_for_status(answer)
+    except OSError:  # all errors of the hub are, and those of the network
+        raise
+    except Exception:  # it does not check what it reads: lists for objects, JSON nested too deeply
+        raise FileFormatError(
+            f"{response.url.host} returned status {response.status_code} and an invalid response, so it is "
+            "not the hub. If this network requires a login, open any page in a browser first."
+        ) from None
 
 
 def _receive(file: RemoteFile, part: Path, advance: Advance) -> None:

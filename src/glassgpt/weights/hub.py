@@ -204,10 +204,9 @@ class _Repository:
         try:
             info = json.loads(response)
             commit, files = info["sha"], {file["rfilename"]: file for file in info["siblings"]}
-            if re.fullmatch(r"[0-9a-f]{40}", commit) is None or not all(
-                isinstance(name, str) for name in files
-            ):
+            if re.fullmatch(r"[0-9a-f]{40}", commit) is None:
                 raise ValueError
+            "".join(files).encode()  # all names are strings without half a surrogate pair
         except (ValueError, TypeError, KeyError, RecursionError):
             kind = "a web page" if response.lstrip()[:1] == b"<" else "an invalid response"
             raise FileFormatError(
