@@ -80,6 +80,11 @@ def test_the_explorer_and_a_progress_bar_in_cells(lab: str) -> None:
         page: Any = browser.new_page(viewport={"width": 1400, "height": 1200})
         page.goto(f"{lab}/lab/tree/book.ipynb", timeout=PATIENCE)
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=PATIENCE)
+        ready = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
+        page.wait_for_selector(f"{ready}, .jp-Dialog", timeout=PATIENCE)  # it may ask which kernel
+        if page.locator(".jp-Dialog").count():
+            page.click(".jp-Dialog button.jp-mod-accept")
+            page.wait_for_selector(ready, timeout=PATIENCE)
         page.click(".jp-CodeCell >> nth=0 >> .cm-content")
         page.keyboard.press("Shift+Enter")
         page.wait_for_selector("iframe[title='GlassGPT Explorer']", timeout=PATIENCE)
