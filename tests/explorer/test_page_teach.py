@@ -407,7 +407,7 @@ def test_nothing_of_an_example_stays_in_the_next(visit: Begin) -> None:
     assert page.state()["temperature"] == 1
     assert page.state()["topK"] == 0
     # A word of many bytes is written as a word.
-    assert re.search(r"at one word, “[^<”]+” ", page.ready().texts(".opened")[0])
+    assert re.search(r"at a single word, “[^<”]+” ", page.ready().texts(".opened")[0])
 
 
 def test_thumbnails_have_the_colors_of_the_weights(visit: Begin, gpt: GPT) -> None:

@@ -204,7 +204,7 @@ class GlassTower extends GlassView {
     cell.setAttribute("aria-description", said.label);
     cell.style.background = said.fill;
     cell.style.color = said.ink;
-    put(cell, el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)), high >= 32 && said.detail
+    put(cell, el("span", { class: [...said.text].length >= letters ? "tight" : null }, short(said.text, letters + 1)), high >= 30 && said.detail
       ? el("span", { class: "how" }, said.detail) : null);
   }
 
